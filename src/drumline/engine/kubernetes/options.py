@@ -1,6 +1,6 @@
 """The block of the spec for clusters, which the engines `kubernetes`, `jobset` and `tfjob` share."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 from drumline.engine.kubernetes import planned
@@ -11,7 +11,7 @@ from drumline.plan.make import EnginePart, data_of, roles_of
 from drumline.plan.rules import Finding, about_volume
 from drumline.plan.rules import Path as At
 from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text, named
-from drumline.spec.struct import Meta, field
+from drumline.spec.struct import Meta, field, structs
 from drumline.spec.types import Spec, Volume
 
 # What a cluster calls things: its API refuses every other name.
@@ -143,32 +143,21 @@ def _options(spec: Spec, engine: str) -> KubernetesOptions | None:
 
 
 def _cluster(spec: Spec, options: KubernetesOptions) -> Cluster:
-    image = options.image or Image()
+    image = structs.asdict(options.image or Image())
+    own = {key: value for key, value in structs.asdict(options).items() if key not in ("shm", "user", "lost")}
+    own |= {
+        "image": planned.Image(**{**image, "context": image["context"] or "."}),
+        "output": _volume(options.output) if options.output else None,
+        "tolerations": tuple(_toleration(each) for each in options.tolerations),
+    }
     return Cluster(
-        context=options.context,
-        namespace=options.namespace,
-        image=planned.Image(
-            image.name, image.dockerfile, image.context or ".", image.base, image.install, image.registry
-        ),
-        jobs=options.jobs,
-        output=_volume(options.output) if options.output else None,
+        **own,
         output_at=_mount(spec.output),
         data={name: _volume(data.volume) for name, data in data_of(spec).items() if data.volume},
-        code=options.code,
-        node_selector=options.node_selector,
-        tolerations=tuple(_toleration(each) for each in options.tolerations),
-        priority_class=options.priority_class,
-        service_account=options.service_account,
-        pull_secrets=options.pull_secrets,
-        queue=options.queue,
-        labels=options.labels,
-        annotations=options.annotations,
         shm_bytes=options.shm,
         run_as=options.user,
         lost_seconds=options.lost,
-        network_policy=options.network_policy,
-        pod=options.pod,
-        pods=_pods(spec),
+        pods={name: role.pod for name, role in roles_of(spec).items() if role.pod},
     )
 
 
@@ -200,7 +189,3 @@ def _volume(volume: Volume) -> planned.Volume:
 def _toleration(each: Toleration) -> planned.Toleration:
     operator = each.operator or ("Exists" if each.value is None else "Equal")
     return planned.Toleration(each.key, operator, each.value, each.effect, each.seconds)
-
-
-def _pods(spec: Spec) -> dict[str, Mapping[str, object]]:
-    return {name: role.pod for name, role in roles_of(spec).items() if role.pod}

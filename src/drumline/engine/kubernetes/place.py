@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import posixpath
-from collections.abc import Iterator
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.planned import cluster_of
@@ -109,25 +108,22 @@ def awaits_names(plan: Plan) -> bool:
 
 
 def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
-    """The names by which replicas reach each other."""
-    return dict(_hosts(plan, attempt))
-
-
-def _hosts(plan: Plan, attempt: int) -> Iterator[tuple[ReplicaId, str]]:
-    """A pod's own name in the domain of its Service, as each kind of object lets it be called."""
+    """The names by which replicas reach each other: a pod's own in the domain of its Service, as its maker gives it."""
     domain = names.service(plan, attempt)
     if plan.engine == "kubernetes" and cluster_of(plan).jobs == "single":
-        yield from ((each.id, f"{each.id.role}-{each.id.index}.{domain}") for each in plan.replicas)
-        return
+        return {each.id: f"{each.id.role}-{each.id.index}.{domain}" for each in plan.replicas}
     if plan.engine == "tfjob":
-        yield from ((each.id, f"{domain}-{each.id.role}-{each.id.index}") for each in plan.replicas)
-        return
-    for group in names.groups(plan):
-        for number, replica in enumerate(group.replicas):
-            if plan.engine == "jobset":
-                yield replica.id, f"{domain}-{group.name}-0-{number}.{domain}"
-            else:
-                yield replica.id, f"{names.role_job(plan, group.name, attempt)}-{number}.{domain}"
+        return {each.id: f"{domain}-{each.id.role}-{each.id.index}" for each in plan.replicas}
+
+    def job(group: names.Group) -> str:
+        own = f"{domain}-{group.name}-0"
+        return own if plan.engine == "jobset" else names.role_job(plan, group.name, attempt)
+
+    return {
+        replica.id: f"{job(group)}-{number}.{domain}"
+        for group in names.groups(plan)
+        for number, replica in enumerate(group.replicas)
+    }
 
 
 def _own_output(plan: Plan) -> str:

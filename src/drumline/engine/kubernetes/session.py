@@ -27,7 +27,7 @@ from drumline.engine.kubernetes.planned import cluster_of
 from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
 from drumline.engine.kubernetes.podwatch import DeletePod, DrainLog, FollowLog, PodWatch, TrackedPod
 from drumline.engine.kubernetes.shape import mapping, text
-from drumline.engine.kubernetes.tally import Measured, Tally
+from drumline.engine.kubernetes.tally import Tally
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed, Site
 from drumline.engine.tasks import Tasks, Work
@@ -180,11 +180,7 @@ class ClusterSession:
             self._tasks.begin(self._measure(pods))
         for each in lives:
             each.is_measured = each.is_over
-        measured = (
-            Measured(each.id, each.folder, each.pod_name, each.started_at, each.end.at_seconds if each.end else None)
-            for each in lives
-        )
-        return [*self._tally.measure(measured)]
+        return [*self._tally.measure(lives)]
 
     async def _measure(self, pods: Mapping[str, str]) -> None:
         self._tally.take(await self._metrics.read(pods))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.metrics import Reading
+from drumline.engine.kubernetes.podwatch import TrackedPod
 from drumline.record import Record, to_dict
 from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
@@ -16,16 +17,6 @@ from drumline.runtime.private import write_file
 
 # Metrics change every fifteen seconds or so; who watches need not wait for long after that.
 WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
-
-
-class Measured(Record):
-    """A life that is to be measured: its pod, when it started (UTC), and when it ended by the loop's clock."""
-
-    life: Incarnation
-    folder: Path
-    pod: str
-    started_at: float
-    ended_seconds: float | None = None
 
 
 class _Sum(Record):
@@ -62,38 +53,38 @@ class Tally:
         now = self._wall()
         self._readings.update((each.pod, each.replace(at=min(each.at, now))) for each in readings)
 
-    def measure(self, lives: Iterable[Measured]) -> Iterator[Usage]:
+    def measure(self, lives: Iterable[TrackedPod]) -> Iterator[Usage]:
         """What each has used by the last reading of it, or by its end; who was never read is left out."""
         for each in lives:
             known = self._sum(each)
             if known is None:
                 continue
-            ended, offset = each.ended_seconds, known.offset
+            ended, offset = each.end.at_seconds if each.end else None, known.offset
             yield Usage(
-                each.life.replica,
-                each.life.attempt,
-                each.life.incarnation,
+                each.id.replica,
+                each.id.attempt,
+                each.id.incarnation,
                 at_seconds=known.at + offset if ended is None else ended,
                 started_seconds=known.started_at + offset,
                 cpu_seconds=known.cpu_seconds,
                 memory_bytes=known.memory_bytes if ended is None else None,
             )
             if ended is not None:
-                self._sums.pop(each.life, None)
-                self._readings.pop(each.pod, None)
+                self._sums.pop(each.id, None)
+                self._readings.pop(each.pod_name, None)
 
-    def _sum(self, each: Measured) -> _Sum | None:
-        known = self._sums.get(each.life) or _read(each.folder / USAGE)
+    def _sum(self, each: TrackedPod) -> _Sum | None:
+        known = self._sums.get(each.id) or _read(each.folder / USAGE)
         if known and known.boot != self._boot:
             known = known.replace(boot=self._boot, offset=self._offset)
-        reading = self._readings.get(each.pod)
+        reading = self._readings.get(each.pod_name)
         if reading is not None and (known is None or reading.at > known.at):
             began = _Sum(each.started_at, each.started_at, 0.0, None, self._boot, self._offset)
             known = _add(known or began, reading)
             with suppress(OSError):
                 write_file(each.folder / USAGE, json.dumps(list(to_dict(known).values())).encode())
         if known is not None:
-            self._sums[each.life] = known
+            self._sums[each.id] = known
         return known
 
 

@@ -16,6 +16,7 @@ from drumline.words import listed, nearest
 
 try:
     from jinja2 import StrictUndefined, TemplateError, TemplateSyntaxError, UndefinedError, meta, nodes
+    from jinja2 import Template as CompiledTemplate
     from jinja2.runtime import Context
     from jinja2.sandbox import SandboxedEnvironment
 except ModuleNotFoundError:  # pragma: no cover - it is an extra
@@ -26,6 +27,7 @@ MOST_BITS = 1 << 16  # of a number that is worked out
 _FILE = "<template>"  # what jinja2 calls a template that came from no file
 CLAIMS = ("checkpoint_pvc_name", "pvc_name")  # the older template has the second
 _OTHER_PASSES = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector")
+_MADE_OF_OTHERS = object()  # a value that is no constant
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -102,15 +104,16 @@ class Template:
         return _sentence(error)
 
     def _parts(self) -> Iterator[str]:
-        template = self._environment.template_class.from_code(
-            self._environment, self._environment.compile(self._tree), self._environment.globals, None
-        )
         length = 0
-        for part in template.generate(**self._values):
+        for part in self._compile(self._tree).generate(**self._values):
             yield part
             length += len(part)
             if length > MOST_CHARACTERS:
                 raise TemplateError(f"makes more than {MOST_CHARACTERS:,} characters")
+
+    def _compile(self, tree: nodes.Template) -> CompiledTemplate:
+        environment = self._environment
+        return environment.template_class.from_code(environment, environment.compile(tree), environment.globals, None)
 
     def check(self) -> None:
         """Refuse what the rules of the templates for several workers forbid; raise SpecError with all of it."""
@@ -165,11 +168,7 @@ class Template:
         made = [(name, node) for name, node in self._assignments() if name not in self.parameters]
         top = nodes.Template([node for _, node in self._assignments()], lineno=1)
         try:
-            found = vars(
-                self._environment.template_class.from_code(
-                    self._environment, self._environment.compile(top), self._environment.globals, None
-                ).make_module(self._values)
-            )
+            found = vars(self._compile(top).make_module(self._values))
         except Exception:  # noqa: BLE001
             return  # it is told when the template is rendered
         for name, node in made:
@@ -180,13 +179,9 @@ class Template:
                 self.parameters[name] = parameter.replace(value=found[name])
 
     def _note(self, name: str, node: nodes.Assign) -> None:
-        try:
-            value = cast("nodes.Expr", node.node).as_const()
-        except nodes.Impossible:
-            return  # made of others
-        if value == []:
-            return  # filled further down
-        self.parameters[name] = Parameter(value, Spot(self.source, node.lineno, (name,)))
+        value = _constant(node)
+        if value is not _MADE_OF_OTHERS and value != []:  # an empty list is filled further down
+            self.parameters[name] = Parameter(value, Spot(self.source, node.lineno, (name,)))
 
     def _used_and_not_set(self) -> dict[str, int]:
         names = meta.find_undeclared_variables(self._tree)
@@ -212,7 +207,7 @@ class Template:
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
-        last = {name: node for name, node in self._assignments() if _is_constant(node)}
+        last = {name: node for name, node in self._assignments() if _constant(node) is not _MADE_OF_OTHERS}
         for name, value in values.items():
             if name in last:
                 last[name].node = nodes.Const(value, lineno=last[name].lineno)
@@ -220,12 +215,11 @@ class Template:
             self.parameters[name] = self.parameters[name].replace(value=value)
 
 
-def _is_constant(node: nodes.Assign) -> bool:
+def _constant(node: nodes.Assign) -> Any:
     try:
-        cast("nodes.Expr", node.node).as_const()
+        return cast("nodes.Expr", node.node).as_const()
     except nodes.Impossible:
-        return False
-    return True
+        return _MADE_OF_OTHERS
 
 
 def _typed(text: str) -> object:

@@ -24,7 +24,7 @@ from drumline.engine.kubernetes.refusal import Where, is_from_node, refusal
 from drumline.engine.kubernetes.room import open_nodes
 from drumline.engine.kubernetes.shape import seconds_of, text
 from drumline.engine.kubernetes.shell import read_status
-from drumline.engine.kubernetes.tally import Measured, Tally
+from drumline.engine.kubernetes.tally import Tally
 from drumline.engine.kubernetes.waits import read_event, slim_event
 from drumline.engine.tracker import ReplicaTracker
 from drumline.errors import EngineError
@@ -188,7 +188,8 @@ def test_metrics_of_any_shape_are_readings_of_sane_numbers() -> None:
 def test_a_reading_from_the_future_does_not_hide_those_that_follow(tmp_path: Path) -> None:
     wall = 1000.0
     tally = Tally(lambda: wall, lambda: wall, "boot")
-    life = Measured(LIFE, tmp_path, "burn", 900.0)
+    life = TrackedPod(LIFE, tmp_path)
+    life.pod, life.started_at = {"metadata": {"name": "burn"}}, 900.0
     tally.take([Reading("burn", 253402300799.0, cpus=1.0)])
     (first,) = tally.measure([life])
     assert first.cpu_seconds == 100.0

@@ -11,9 +11,12 @@ import pytest
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.metrics import Reading, Source, read_metrics, read_summary
+from drumline.engine.kubernetes.podwatch import TrackedPod
 from drumline.engine.kubernetes.refusal import AwayError, RefusedError
-from drumline.engine.kubernetes.tally import UNWATCHED_SECONDS, WATCHED_SECONDS, Measured, Tally
+from drumline.engine.kubernetes.tally import UNWATCHED_SECONDS, WATCHED_SECONDS, Tally
+from drumline.engine.notes import End
 from drumline.plan.types import ReplicaId
+from drumline.run.event import Exit
 
 METRICS: dict[str, Any] = {
     "kind": "PodMetricsList",
@@ -139,8 +142,11 @@ def tally_of(clock: Clock, boot: str = "b1") -> Tally:
     return Tally(clock.now, lambda: clock.wall, boot)
 
 
-def life(folder: Path, *, ended: float | None = None) -> Measured:
-    return Measured(LIFE, folder, "burn", BEGAN, ended)
+def life(folder: Path, *, ended: float | None = None) -> TrackedPod:
+    tracked = TrackedPod(LIFE, folder)
+    tracked.pod, tracked.started_at = {"metadata": {"name": "burn"}}, BEGAN
+    tracked.end = None if ended is None else End(Exit(0), ended, has_started=True)
+    return tracked
 
 
 def test_rates_are_added_up_over_the_time_between_readings(tmp_path: Path) -> None:
