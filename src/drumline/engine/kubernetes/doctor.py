@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator
 from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
 from drumline.engine.kubernetes import diagnosis, room
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.paths import Object, Objects, name_of
+from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.paths import VERSIONS, Object, Objects, name_of
 from drumline.engine.kubernetes.planned import Cluster, Volume
 from drumline.engine.kubernetes.reach import Right, find_missing, rights_of
 from drumline.engine.kubernetes.refusal import RefusedError
@@ -20,9 +21,9 @@ from drumline.plan.types import Plan
 from drumline.record import to_dict
 from drumline.words import listed
 
-_OPERATORS = {
-    "jobset": ("/apis/jobset.x-k8s.io/v1alpha2", "JobSet", "https://jobset.sigs.k8s.io"),
-    "tfjob": ("/apis/kubeflow.org/v1", "TFJob", "https://www.kubeflow.org/docs/components/trainer/legacy-v1"),
+_INSTALL = {
+    "JobSet": "https://jobset.sigs.k8s.io",
+    "TFJob": "https://www.kubeflow.org/docs/components/trainer/legacy-v1",
 }
 
 
@@ -93,18 +94,18 @@ def _spelled(right: Right) -> str:
 
 
 async def _operator(api: Api, engine: str) -> Health:
-    if engine not in _OPERATORS:
+    if engine not in OPERATED:
         return Health("operator", FINE, "none is needed")
-    path, kind, install = _OPERATORS[engine]
-    if not await _is_served(api, path, kind):
-        hint = f"install it ({install}), or train with `--on kubernetes`"
+    kind = OPERATED[engine]
+    if not await _is_served(api, kind):
+        hint = f"install it ({_INSTALL[kind]}), or train with `--on kubernetes`"
         return Health("operator", MISSING, f"the cluster knows no {kind}", hint)
-    return Health("operator", FINE, f"the cluster knows {kind} ({path.removeprefix('/apis/')})")
+    return Health("operator", FINE, f"the cluster knows {kind} ({VERSIONS[kind]})")
 
 
-async def _is_served(api: Api, path: str, kind: str) -> bool:
+async def _is_served(api: Api, kind: str) -> bool:
     try:
-        found = await api.raw_get(path)
+        found = await api.raw_get(f"/apis/{VERSIONS[kind]}")
     except RefusedError as error:
         if error.status in (403, 404):
             return False
@@ -150,7 +151,7 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> Health:
 
 
 async def _metrics(api: Api) -> Health:
-    if await _is_served(api, "/apis/metrics.k8s.io/v1beta1", "PodMetrics"):
+    if await _is_served(api, "PodMetrics"):
         return Health("metrics", FINE, "the metrics API answers")
     hint = "metrics-server provides it: https://github.com/kubernetes-sigs/metrics-server"
     return Health("metrics", UNSURE, "there is no metrics API; `drumline monitor` may know less", hint)

@@ -14,7 +14,6 @@ from drumline.errors import DrumlineError
 from drumline.record import Record
 from drumline.spec.quantity import parse_quantity
 
-_METRICS = "/apis/metrics.k8s.io/v1beta1/namespaces"
 _PATIENCE_SECONDS = 10.0
 _MOST_CPUS = 1e6
 _MOST_MEMORY_BYTES = 1 << 60
@@ -49,7 +48,7 @@ class Source:
         return []
 
     async def _ask_api(self, pods: Collection[str]) -> list[Reading]:
-        path = f"{_METRICS}/{self._api.namespace}/pods"
+        path = path_of("PodMetrics", self._api.namespace)
         answer = await self._api.raw_get(path, labelSelector=self._selector)
         return [each for each in read_metrics(answer) if each.pod in pods]
 

@@ -17,24 +17,9 @@ VERSIONS: Mapping[str, str] = {
     "JobSet": "jobset.x-k8s.io/v1alpha2",
     "TFJob": "kubeflow.org/v1",
     "SelfSubjectAccessReview": "authorization.k8s.io/v1",
-    "CustomResourceDefinition": "apiextensions.k8s.io/v1",
     "PodMetrics": "metrics.k8s.io/v1beta1",
-    "PriorityClass": "scheduling.k8s.io/v1",
-    "RuntimeClass": "node.k8s.io/v1",
-    "ResourceQuota": "v1",
 }
-_GLOBAL = frozenset(
-    (
-        "Namespace",
-        "Node",
-        "PersistentVolume",
-        "StorageClass",
-        "SelfSubjectAccessReview",
-        "CustomResourceDefinition",
-        "PriorityClass",
-        "RuntimeClass",
-    )
-)
+_GLOBAL = frozenset(("Namespace", "Node", "StorageClass", "SelfSubjectAccessReview"))
 
 
 def plural(kind: str) -> str:

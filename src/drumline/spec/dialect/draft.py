@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
 from drumline.spec.spot import Spot
-
-if TYPE_CHECKING:
-    from drumline.spec.dialect.part import Part
 
 # The order in which a person would write them.
 _ORDER = (
@@ -77,12 +74,6 @@ class Draft:
     def lose(self, spot: Spot, message: str) -> None:
         """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
         self._remarks.append(spot.problem(message))
-
-    def lose_rest(self, *parts: Part) -> None:
-        """Note of everything in these that nothing has taken that it is not carried over."""
-        for part in parts:
-            for rest in part.left():
-                self.lose(rest.spot, NOT_CARRIED)
 
     @property
     def remarks(self) -> tuple[Problem, ...]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from drumline.errors import SpecError
 from drumline.spec import document
-from drumline.spec.dialect.draft import plain
+from drumline.spec.dialect.draft import NOT_CARRIED, Draft, plain
 from drumline.spec.document import Node, Scalar, Sequence
 from drumline.spec.quantity import parse_quantity
 from drumline.spec.spot import Spot
@@ -25,6 +25,12 @@ def objects(root: Node, source: str) -> Iterator[Part]:
     if not items:
         raise whole.need("items").refuse("lists nothing")
     yield from items
+
+
+def lose_rest(draft: Draft, *parts: Part) -> None:
+    """Note of everything in these that nothing has taken that it is not carried over."""
+    for rest in (rest for part in parts for rest in part.left()):
+        draft.lose(rest.spot, NOT_CARRIED)
 
 
 class Part:

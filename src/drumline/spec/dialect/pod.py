@@ -8,7 +8,7 @@ from typing import Any
 
 from drumline.record import Record
 from drumline.spec.dialect.draft import Draft, Said, node_of, plain
-from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.part import Part, lose_rest
 from drumline.spec.quantity import format_bytes
 from drumline.spec.spot import Spot
 
@@ -162,7 +162,7 @@ class _Container:
             text = self.expand(value) if value else ""
             self.known[name.text()] = text
             env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
-            self.draft.lose_rest(each)
+            lose_rest(self.draft, each)
 
     def ports(self) -> None:
         ports = self.part.take("ports")
@@ -179,7 +179,7 @@ class _Container:
         else:
             said = f"port {port.text()} is not declared: it is reachable wherever the pod is"
             self.draft.lose(each.spot, said)
-        self.draft.lose_rest(each)
+        lose_rest(self.draft, each)
 
     def resources(self) -> None:
         """One number for request and limit here; where they differ, the patch says so."""

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from drumline.spec.dialect.draft import Draft
-from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.part import Part, lose_rest
 from drumline.spec.dialect.pod import Mount, Pod, claim_mounts
 from drumline.spec.quantity import format_bytes
 
@@ -75,7 +75,7 @@ class Storage:
         modes = [mode.text() for mode in spec.need("accessModes").items()]
         volume["access"] = "ReadWriteMany" if "ReadWriteMany" in modes else "ReadWriteOnce"
         wanted = spec.need("resources")
-        self._draft.lose_rest(part, part.need("metadata"), spec, wanted, wanted.need("requests"))
+        lose_rest(self._draft, part, part.need("metadata"), spec, wanted, wanted.need("requests"))
         return volume
 
     def _prepare(self, job: Part) -> tuple[str, str] | None:
@@ -112,7 +112,7 @@ class Storage:
         pod.take("restartPolicy")
         template = spec.need("template")
         self._lose_image(container)
-        draft.lose_rest(job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
+        lose_rest(draft, job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
         return there
 
     def _lose_image(self, container: Part) -> None:

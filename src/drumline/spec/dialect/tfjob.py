@@ -9,7 +9,7 @@ from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN
 from drumline.spec.dialect import oldest, selectors
 from drumline.spec.dialect.draft import ROLES, Draft, node_of, plain
-from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.part import Part, lose_rest
 from drumline.spec.dialect.pod import REPLICA, Json, Pod, read_pod, without_mount
 from drumline.spec.dialect.storage import Storage
 from drumline.spec.quantity import format_seconds
@@ -88,7 +88,7 @@ class _Translation:
         for read in (self.line, self.pods, self.grace, self.policies):
             with self.draft.collecting():
                 read(members)
-        self.draft.lose_rest(self.job, self.spec)
+        lose_rest(self.draft, self.job, self.spec)
 
     def metadata(self) -> None:
         metadata = self.job.need("metadata")
@@ -108,7 +108,7 @@ class _Translation:
         self.labels(metadata)
         for key in _OF_THE_SERVER:
             metadata.take(key)
-        self.draft.lose_rest(metadata)
+        lose_rest(self.draft, metadata)
 
     def labels(self, metadata: Part) -> None:
         """Labels and annotations of an object, which here are of everything that belongs to a run."""
@@ -163,11 +163,11 @@ class _Translation:
             pod = read_pod(template, self.draft, policy_counts=self.is_oldest)
             policy = template.need("spec").take("restartPolicy") if self.is_oldest else part.take("restartPolicy")
             metadata = template.take("metadata")
-            self.draft.lose_rest(template)
+            lose_rest(self.draft, template)
         if (port := part.take("tfPort")) and "port" not in pod.said:
             pod.said["port"] = port.whole(), port.spot
         part.take("IsDefaultPS")
-        self.draft.lose_rest(part)
+        lose_rest(self.draft, part)
         return Member(name, part, count, policy, metadata, pod)
 
     def line(self, members: dict[str, Member]) -> None:
@@ -250,7 +250,7 @@ class _Translation:
             elif metadata is first:
                 self.labels(metadata)
                 metadata.take("name")
-                self.draft.lose_rest(metadata)
+                lose_rest(self.draft, metadata)
 
     def policies(self, members: dict[str, Member]) -> None:
         places = [place for place in (self.spec.take("runPolicy"), self.spec) if place]
@@ -279,7 +279,7 @@ class _Translation:
             draft.lose(dynamic.spot, "is not carried over: everybody has the whole cluster in TF_CONFIG")
         if scheduling := policy("schedulingPolicy"):
             self.scheduling(scheduling, sum(member.replicas for member in members.values()))
-        draft.lose_rest(*places[:-1])
+        lose_rest(draft, *places[:-1])
 
     def scheduling(self, policy: Part, everyone: int) -> None:
         if (least := policy.take("minAvailable")) and least.whole() != everyone:
