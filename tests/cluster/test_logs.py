@@ -339,7 +339,7 @@ for last in ("new\\n", ""):
 """
 
     class Holding(Counting):
-        """Reads no further than its first bytes, so that the kubelet cannot go on either, until it may."""
+        """Reads no further than the first lines, so that the kubelet cannot go on either, until it may."""
 
         def __init__(self, api: Api) -> None:
             super().__init__(api)
@@ -351,9 +351,12 @@ for last in ("new\\n", ""):
                 yield self._held(chunks)
 
         async def _held(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+            received = 0
             async for chunk in chunks:
                 yield chunk
-                await self.may_read.wait()
+                received += len(chunk)
+                if received > 1024:  # a first chunk may be less than a line, which the collector does not write
+                    await self.may_read.wait()
 
     async def follow(name: str) -> str | None:
         """What is said at its end; nothing if the kubelet, which looks every ten seconds, began it too early."""
