@@ -197,7 +197,7 @@ class LocalTrial:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             return ""
-        own = f"DRUMLINE_MARK={self.run.path}/".encode()
+        own = f"DRUMLINE_TRACE={self.run.path}/".encode()
         return next((each.decode() for each in environment if each.startswith(own)), "")
 
     def end(self) -> None:

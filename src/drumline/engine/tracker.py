@@ -1,12 +1,14 @@
-"""The incarnations of one run's replicas: each start and each end is reported once, and ends in their order.
+"""The incarnations of one run's replicas, on every engine: starts and ends are reported once, and ends in their order.
 
-An end is recorded before it is reported, so that the next supervisor reports the same one.
+An end is recorded before it is reported, so that the next supervisor reports the same one: by the tracker, or by what
+keeps the replica.
 """
 
 from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note_end, read_end
 from drumline.engine.protocol import Tell
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -24,7 +26,7 @@ LONGEST_HOLD_SECONDS = 60.0
 
 
 class Tracked:
-    """One incarnation, and what was reported of it; engines add what they know of it."""
+    """One incarnation, and what was reported of it; engines add what they know of it, and how its end is recorded."""
 
     note = ""  # of its start, where only its end is known
 
@@ -38,6 +40,31 @@ class Tracked:
         self.is_recorded = False  # the end, by an earlier supervisor
         self.is_complete = False  # all that it has written is here
         self._is_read = False
+        self._is_measured = False
+
+    @property
+    def is_running(self) -> bool:
+        """Return whether it was reported as started, and not as ended."""
+        return self.has_started and not self.is_over
+
+    def describe_start(self) -> Iterable[Event]:
+        """Return what is reported of its start."""
+        return [ReplicaStarted(self.id.replica, self.id.attempt, self.id.incarnation, note=self.note)]
+
+    def read_end(self) -> End | None:
+        """Return the end that an earlier supervisor has recorded, if it has."""
+        return read_end(self.folder)
+
+    def record_end(self, end: End) -> None:
+        """Record an end for the next supervisor."""
+        note_end(self.folder, end)
+
+    def take_measured(self) -> bool:
+        """Return whether it is to be measured: while it runs, and once after its end."""
+        if not self.has_started or self._is_measured:
+            return False
+        self._is_measured = self.is_over
+        return True
 
     def take_folder(self) -> Path | None:
         """Return its folder, for as long as it runs and once after its end; else None."""
@@ -64,6 +91,7 @@ class ReplicaTracker(Generic[T]):
         self._ends: list[T] = []  # known and not reported, in the order of their times
         self._holds: dict[str, int] = {}
         self._numbers = count()
+        self._is_collecting = False
 
     def __iter__(self) -> Iterator[T]:
         return iter([*self._tracked.values()])
@@ -84,19 +112,29 @@ class ReplicaTracker(Generic[T]):
         for each in found:
             if not each.is_asked:
                 each.is_asked = True
-                if end := read_end(each.folder):
+                if end := each.read_end():
                     each.end, each.is_complete, each.is_recorded = end, True, True
                     self._add(each)
         self._report_ends()
         return found
+
+    @contextmanager
+    def in_order(self) -> Iterator[None]:
+        """Report the ends that are found within the block after it, in their order."""
+        self._is_collecting = True
+        try:
+            yield
+        finally:
+            self._is_collecting = False
+            self._report_ends()
 
     def start(self, tracked: T, event: ReplicaStarted | None = None) -> bool:
         """Report a start, as this event where one is given; return False if it was reported before or is too late."""
         if tracked.has_started or tracked.is_over or (tracked.end and not tracked.end.has_started):
             return False
         tracked.has_started = True
-        which = tracked.id
-        self._report(event or ReplicaStarted(which.replica, which.attempt, which.incarnation, note=tracked.note))
+        for each in [event] if event else tracked.describe_start():
+            self._report(each)
         return True
 
     def end(self, tracked: T, end: End, *, is_complete: bool = True) -> None:
@@ -142,8 +180,12 @@ class ReplicaTracker(Generic[T]):
             self._report_ends(holds=False)
 
     def _report_ends(self, *, holds: bool = True) -> None:
-        while self._ends and self._ends[0].is_complete and not (holds and self._holds):
+        while self._may_report(holds=holds):
             self._report_end(self._ends.pop(0))
+
+    def _may_report(self, *, holds: bool) -> bool:
+        is_held = self._is_collecting or (holds and bool(self._holds))
+        return not is_held and bool(self._ends) and self._ends[0].is_complete
 
     def _report_end(self, tracked: T) -> None:
         end, which = tracked.end, tracked.id
@@ -152,6 +194,6 @@ class ReplicaTracker(Generic[T]):
         if end.has_started:
             self.start(tracked)
         if not tracked.is_recorded:
-            note_end(tracked.folder, end)
+            tracked.record_end(end)
         tracked.is_over = True
         self._report(ReplicaExited(which.replica, which.attempt, which.incarnation, end.exit, end.at_seconds))

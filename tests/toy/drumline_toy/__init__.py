@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from drumline.engine.events import EventQueue
 from drumline.engine.health import FINE, MISSING, Health, Patient
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.output import Written
 from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.engine.strings import too_long
@@ -24,7 +25,7 @@ from drumline.plan.types import BUILD, Launch, Place, Placement, Plan, Replica, 
 from drumline.run.event import Event
 from drumline.runtime import prepare
 from drumline_toy.remote import ToyRemote
-from drumline_toy.run import Life, ToyRun
+from drumline_toy.run import ToyRun
 
 _HOST = "127.0.0.1"
 
@@ -153,8 +154,7 @@ class ToySession:
         for launch in launches:
             for folder in (launch.place.output_dir, launch.place.checkpoint_dir):
                 Path(folder).mkdir(parents=True, exist_ok=True)
-            self._run.start(launch)
-        self._run.report()
+        self._run.start(launches)
 
     async def stop(
         self,
@@ -165,9 +165,8 @@ class ToySession:
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
         """Have these stopped."""
-        for replica in replicas:
-            self._run.stop(Life(replica, attempt, incarnations.get(replica, 0)), grace_seconds)
-        self._run.report()
+        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._run.stop(wanted, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
         """Look no more; the agent leaves by itself."""

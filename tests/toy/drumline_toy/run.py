@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.notes import End
 from drumline.engine.protocol import Tell
-from drumline.plan.types import Extended, Launch, LaunchValue, ReplicaId, Secret
-from drumline.record import Record
-from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
-from drumline.run.traces import trace_dir
+from drumline.engine.tracker import ReplicaTracker, Tracked
+from drumline.plan.types import Extended, Launch, LaunchValue, Secret
+from drumline.run.event import Exit
 from drumline.runtime.lock import is_locked
 from drumline_toy import agent
 
@@ -22,86 +23,80 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.02
 
 
-class Life(Record):
-    """One incarnation of a replica."""
-
-    replica: ReplicaId
-    attempt: int
-    incarnation: int
-
-
 class ToyRun:
-    """Knows which incarnations were ordered, and what of them was reported."""
+    """Gives orders, and reads what the agent has recorded."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, tell: Tell, nice: int) -> None:
-        self._run_dir = run_dir
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell, nice: int) -> None:
         self._folder = run_dir / "toy"
         self._folder.mkdir(exist_ok=True)
         self._loop = loop
-        self._tell = tell
         self._nice = nice
-        self._lives: dict[str, Life] = {}  # by folder: those that were named by an order
+        self._tracker = ReplicaTracker(run_dir, Tracked, loop, report)
         self._recorded: list[dict[str, Any]] = []
         self._offset = 0
-        self._told: set[tuple[str, str]] = set()
-        self._looked: set[str] = set()  # at their last lines
         self._is_looking = False
+        self._is_released = False
         self._agent = 0  # its process, if this supervisor began it
 
-    def start(self, launch: Launch) -> None:
-        """Have a replica started, unless it was before."""
-        life = Life(launch.replica.id, launch.attempt, launch.incarnation)
+    def start(self, launches: Iterable[Launch]) -> None:
+        """Have replicas started, unless they were before."""
         self._order(
-            life,
-            do="start",
-            argv=launch.replica.argv,
-            env={name: _written(value) for name, value in launch.env.items()},
-            workdir=launch.place.workdir,
-            nice=self._nice,
+            {
+                Incarnation(launch.replica.id, launch.attempt, launch.incarnation): {
+                    "do": "start",
+                    "argv": launch.replica.argv,
+                    "env": {name: _written(value) for name, value in launch.env.items()},
+                    "workdir": launch.place.workdir,
+                    "nice": self._nice,
+                }
+                for launch in launches
+            }
         )
 
-    def stop(self, life: Life, grace_seconds: float) -> None:
-        """Have a replica stopped."""
-        self._order(life, do="stop", grace_seconds=grace_seconds)
+    def stop(self, incarnations: Iterable[Incarnation], grace_seconds: float) -> None:
+        """Have replicas stopped."""
+        self._order({each: {"do": "stop", "grace_seconds": grace_seconds} for each in incarnations})
 
-    def report(self) -> None:
-        """Report what is recorded by now, and look again until all that was ordered has ended."""
+    def _order(self, orders: Mapping[Incarnation, Mapping[str, Any]]) -> None:
+        with self._tracker.in_order():
+            for each in self._tracker.ask(orders):
+                agent.append(self._folder / agent.ORDERS, {"folder": str(each.folder), **orders[each.id]})
+            self._report()
+        self._look_again()
+
+    def _report(self) -> None:
+        """Report what is recorded by now."""
         recorded, self._offset = agent.read_lines(self._folder / agent.EVENTS, self._offset)
         self._recorded += recorded
-        for each in self._recorded:
-            key = each["event"], each["folder"]
-            life = self._lives.get(each["folder"])
-            if life and key not in self._told:
-                self._told.add(key)
-                self._tell(_event(life, each))
-        if not self._is_looking and self._unended():
+        ordered = {str(each.folder): each for each in self._tracker}
+        for line in self._recorded:
+            if found := ordered.get(line["folder"]):
+                if line["event"] == "started":
+                    self._tracker.start(found)
+                else:
+                    end = Exit(line.get("code"), line.get("signal"), line.get("message", ""))
+                    self._tracker.end(found, End(end, line["at"], has_started=found.has_started))
+
+    def _look_again(self) -> None:
+        """Look until all that was ordered has ended."""
+        if not self._is_looking and not self._is_released and any(not each.is_over for each in self._tracker):
             self._is_looking = True
             self._begin_agent()
             self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def release(self) -> None:
         """Look no more."""
-        self._lives.clear()
+        self._is_released = True
 
     def traces(self) -> Iterator[Path]:
         """Yield the folders of all that run, and of those that ended since the last call."""
-        for folder in self._lives:
-            if folder not in self._looked and Path(folder).is_dir():
-                if ("ended", folder) in self._told:
-                    self._looked.add(folder)
-                yield Path(folder)
+        return (folder for folder in self._tracker.traces() if folder.is_dir())
 
     def _look(self) -> None:
         self._is_looking = False
-        self.report()
-
-    def _unended(self) -> bool:
-        return any(("ended", folder) not in self._told for folder in self._lives)
-
-    def _order(self, life: Life, **order: Any) -> None:
-        folder = str(self._run_dir / trace_dir(life.replica, life.attempt, life.incarnation))
-        self._lives[folder] = life
-        agent.append(self._folder / agent.ORDERS, {"folder": folder, **order})
+        if not self._is_released:
+            self._report()
+            self._look_again()
 
     def _begin_agent(self) -> None:
         """Begin an agent, unless there is one; it leaves when it has nothing to do."""
@@ -125,11 +120,3 @@ def _written(value: LaunchValue) -> object:
             return {"text": value.text, "separator": value.separator, "variables": value.variables}
         case _:
             return str(value)
-
-
-def _event(life: Life, recorded: Mapping[str, Any]) -> ReplicaStarted | ReplicaExited:
-    about = life.replica, life.attempt, life.incarnation
-    if recorded["event"] == "started":
-        return ReplicaStarted(*about)
-    end = Exit(recorded.get("code"), recorded.get("signal"), recorded.get("message", ""))
-    return ReplicaExited(*about, end, recorded["at"])

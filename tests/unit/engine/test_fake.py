@@ -11,7 +11,6 @@ import pytest
 
 from drumline.engine.fake import FakeEngine, FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, Line, behaviors_of, command_of
-from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
@@ -195,14 +194,6 @@ def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
     second.stop(grace_seconds=HOUR)
     second.clock.pass_time(HOUR)
     assert second.told == [STARTED, ended(Exit(signal=15), 1060.0)]
-
-
-def test_the_trace_of_a_life_reads_as_any_other(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior(exit=Exit(signal=11), after_seconds=2.0)))
-    assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id())
-    stage.clock.pass_time(HOUR)
-    assert read_trace(stage.folder / TRACE) == Trace(boot=boot_id(), exit=Exit(signal=11), at_seconds=1002.0, over=True)
 
 
 def test_nobody_lives_through_a_restart_of_the_machine(tmp_path: Path) -> None:

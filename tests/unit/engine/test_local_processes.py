@@ -10,7 +10,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.trace import open_trace
 from drumline.plan.bind import bind
@@ -58,7 +58,7 @@ def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_s
 
 def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal(tmp_path: Path) -> None:
     """Machines may share a folder; the same number is another process there."""
-    life = Life(ReplicaId("worker", 0), 0)
+    life = Incarnation(ReplicaId("worker", 0), 0)
     life.folder(tmp_path).mkdir(parents=True)
     told: list[Event] = []
     # A leader of a group that is no child of ours.

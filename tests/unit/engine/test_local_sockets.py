@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.sockets import read_sockets
 from drumline.plan.types import ReplicaId
 from drumline.run.rendezvous import Sockets
@@ -38,7 +38,7 @@ def test_who_listens_and_who_has_called_is_seen(family: socket.AddressFamily, ho
         heard, _ = server.accept()
         try:
             assert heard.recv(1) == b"x"
-            found = read_sockets({Life(ReplicaId("worker", 0), 0): os.getpid()})
+            found = read_sockets({Incarnation(ReplicaId("worker", 0), 0): os.getpid()})
             below = {each.replica: each for each in found}[ReplicaId("worker", 0)]
             address = f"{host}:{port}" if family is socket.AF_INET else f"[{host}]:{port}"
             assert address in below.connected
@@ -63,7 +63,7 @@ def test_a_child_that_listens_is_seen_with_its_port() -> None:
     os.close(waits)
     port = int(os.read(ready, 16))
     try:
-        (found,) = read_sockets({Life(ReplicaId("worker", 0), 0): os.getpid()})
+        (found,) = read_sockets({Incarnation(ReplicaId("worker", 0), 0): os.getpid()})
         assert isinstance(found, Sockets)
         assert port in found.listening
     finally:
@@ -73,4 +73,4 @@ def test_a_child_that_listens_is_seen_with_its_port() -> None:
 
 
 def test_whoever_is_gone_has_none() -> None:
-    assert list(read_sockets({Life(ReplicaId("worker", 0), 0): 4_000_001})) == []
+    assert list(read_sockets({Incarnation(ReplicaId("worker", 0), 0): 4_000_001})) == []

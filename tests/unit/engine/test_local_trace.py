@@ -24,12 +24,12 @@ MIB = 1 << 20
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.processes import Processes
 from drumline.plan.types import ReplicaId
 from drumline.engine.loop import BootClockLoop
 processes = Processes(Path(sys.argv[1]), boot="b", file_limits=(1024, 1024), loop=BootClockLoop(), tell=print)
-processes.stop([Life(ReplicaId("worker", 0), 1)], grace_seconds=1)
+processes.stop([Incarnation(ReplicaId("worker", 0), 1)], grace_seconds=1)
 """
 
 

@@ -10,8 +10,8 @@ from typing import cast
 
 import pytest
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.ended import ended_usage
-from drumline.engine.local.life import Life
 from drumline.engine.local.meter import Meter
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.trace import Trace
@@ -173,7 +173,7 @@ sys.stdin.read()
         family.stdout.readline()
         keeper = family.pid  # whoever is below it is measured: the two children
         first, again, watched = (
-            next(iter(meter.measure({Life(WORKER, 0): keeper}, watched=each))) for each in (False, False, True)
+            next(iter(meter.measure({Incarnation(WORKER, 0): keeper}, watched=each))) for each in (False, False, True)
         )
         below = [int(pid) for pid in Path(f"/proc/{keeper}/task/{keeper}/children").read_text().split()]
         exact = sum(proportional_bytes(pid) or 0 for pid in below)
@@ -187,7 +187,7 @@ sys.stdin.read()
 
 def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
     meter = Meter(SteppedLoop())
-    life = Life(WORKER, 0)
+    life = Incarnation(WORKER, 0)
     assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
     assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process
     usage = ended_usage(life, Trace(ticks=100, at_seconds=3.5, cpu_seconds=0.25))

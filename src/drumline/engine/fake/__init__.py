@@ -1,8 +1,8 @@
-"""Replicas that are no processes but play an act: for tests, and for whoever wants to see what drumline makes of one.
+"""Replicas that are no processes but behave as their command says: for tests, and to see what drumline makes of it.
 
-Such a replica's command is its act, as data. All of a life follows from that and from the moments at which it began
-and was told to stop, which are in its trace; so nothing has to run, and whoever takes a life up again, an hour later,
-works out what has become of it meanwhile. Time is the loop's, and passes as fast as that likes.
+Such a replica's command is its behavior, as data. All that happens to it follows from that and from the times at which
+it began and was stopped, which are in its trace; so nothing has to run, and a session that resumes it, an hour later,
+works out what has become of it. Time is the loop's, and passes as fast as that likes.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ import json
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 from drumline.engine.events import EventQueue
 from drumline.engine.fake.behavior import FakeBehavior, behaviors_of, command_of
-from drumline.engine.fake.stage import Stage
+from drumline.engine.fake.replica import FakeReplica
+from drumline.engine.fake.replicas import FakeReplicas
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
@@ -98,7 +99,8 @@ class FakeSession:
     def __init__(self, engine: FakeEngine, run_dir: Path) -> None:
         self._engine = engine
         self._events = EventQueue()
-        self._stage = Stage(run_dir, asyncio.get_running_loop(), self._events.put)
+        self._loop = asyncio.get_running_loop()
+        self._replicas = FakeReplicas(run_dir, self._loop, self._events.put)
         self._addresses: dict[ReplicaId, str] = {}
 
     def events(self) -> AsyncIterator[Event]:
@@ -116,7 +118,7 @@ class FakeSession:
         """Let the helper begin that would make this data; every environment that one could want is there."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="nothing has to be built for whoever only plays")
-            self._stage.tell(ReplicaExited(helper, 0, incarnation, found, self._stage.loop.time()))
+            self._events.put(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
             return
         place = self._engine.place_one(plan, "helper.fake", "0")
         item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
@@ -128,16 +130,14 @@ class FakeSession:
         act = FakeBehavior(exit=None, exit_on_term=Exit(code=0))
         replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
         await self.start([Launch(replica, 0, self._engine.place_one(plan, "tensorboard.fake", "0"), {}, incarnation)])
-        if not self._stage.lives[TENSORBOARD, 0, incarnation].told_end:
-            self._stage.tell(TensorBoardServed("http://tensorboard.fake/"))
+        if not self._replicas.tracker.find(Incarnation(TENSORBOARD, 0, incarnation)).is_over:
+            self._events.put(TensorBoardServed("http://tensorboard.fake/"))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Let everybody begin who has not begun before; who has plays on."""
+        """Start those that were not started before; the others go on."""
         for problem in _find_problems(launches):
             raise EngineError(problem.message)
-        wanted = {(each.replica.id, each.attempt, each.incarnation): each for each in launches}
-        stage = self._stage
-        stage.play_all([stage.take_up(*key) or stage.begin(launch) for key, launch in wanted.items()])
+        self._replicas.start(launches)
 
     async def stop(
         self,
@@ -147,49 +147,50 @@ class FakeSession:
         grace_seconds: float,
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Ask these to end, insist after the grace; who never began has ended by that."""
-        keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        stage = self._stage
-        lives = [stage.take_up(*key) or stage.miss(*key) for key in keys]
-        stage.play_all(lives)  # whoever had ended before did not end by this
-        for life in lives:
-            if grace_seconds <= 0:
-                stage.kill(life)
-            else:
-                stage.loop.call_later(grace_seconds, partial(stage.kill, life))
-                stage.term(life)
+        """Stop these; one that never began has ended by that."""
+        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._replicas.stop(wanted, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
         """Do nothing: nothing was claimed."""
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Say for how long everybody has played; that computes nothing, and takes no memory."""
+        """Return for how long each replica has run; that computes nothing, and takes no memory."""
         del watched
         found = []
-        for life in self._stage.lives.values():
-            if life.told_start and not life.measured:
-                life.measured = life.told_end
-                at = life.end().at_seconds if life.told_end else self._stage.loop.time()
-                identity = life.replica, life.attempt, life.incarnation
-                found.append(Usage(*identity, at, life.started, cpu_seconds=0.0, memory_bytes=0))
+        for each in self._replicas.tracker:
+            if each.take_measured():
+                at = each.end.at_seconds if each.end else self._loop.time()
+                identity = each.id.replica, each.id.attempt, each.id.incarnation
+                found.append(Usage(*identity, at, each.started, cpu_seconds=0.0, memory_bytes=0))
         return found
 
     async def pulses(self) -> Sequence[Pulse]:
-        """Who plays works all the time, unless its act is idle."""
-        now = self._stage.loop.time()
+        """Return that each replica works all the time, unless its behavior is idle."""
+        now = self._loop.time()
         return [
-            Pulse(life.replica, life.attempt, life.incarnation, 0.0 if life.act.is_idle else now - life.started)
-            for life in self._stage.living()
+            Pulse(
+                each.id.replica,
+                each.id.attempt,
+                each.id.incarnation,
+                0.0 if each.behavior.is_idle else now - each.started,
+            )
+            for each in self._running()
         ]
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Everybody listens whose act does, and has called everybody."""
-        found, everyone = [], frozenset(self._addresses.values())
-        for life in self._stage.living():
-            own = self._addresses.get(life.replica, ":0").rpartition(":")[2]
-            heard = (frozenset((int(own),)), everyone) if life.act.listens else (frozenset[int](), frozenset[str]())
-            found.append(Sockets(life.replica, *heard))
+        """Return that each replica whose behavior listens does, and is connected to all."""
+        found, addresses = [], frozenset(self._addresses.values())
+        for each in self._running():
+            own = self._addresses.get(each.id.replica, ":0").rpartition(":")[2]
+            listens = (
+                (frozenset((int(own),)), addresses) if each.behavior.listens else (frozenset[int](), frozenset[str]())
+            )
+            found.append(Sockets(each.id.replica, *listens))
         return found
+
+    def _running(self) -> list[FakeReplica]:
+        return [each for each in self._replicas.tracker if each.is_running and not each.id.replica.is_helper]
 
     async def stacks(
         self,
@@ -199,21 +200,16 @@ class FakeSession:
         gently: bool,
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
-        """Write down what the acts say of it."""
+        """Write the stacks of their behaviors."""
         del gently
-        keys = [(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        lives = [life for key in keys if (life := self._stage.take_up(*key))]
-        self._stage.play_all(lives)
-        for life in lives:
-            if not life.told_end and life.act.stacks:
-                (life.folder / STACKS).write_text(life.act.stacks)
+        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        for each in self._replicas.resume(wanted):
+            if not each.is_over and each.behavior.stacks:
+                (each.folder / STACKS).write_text(each.behavior.stacks)
 
     def traces(self) -> Iterator[Path]:
-        """The folders of all lives that go on, and of those that ended since this was asked last."""
-        for life in self._stage.lives.values():
-            if not life.looked_at:
-                life.looked_at = life.told_end
-                yield life.folder
+        """Yield the folders of all that run, and of those that ended since the last call."""
+        return self._replicas.tracker.traces()
 
 
 def make_engine(site: Site) -> Engine:

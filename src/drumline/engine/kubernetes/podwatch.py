@@ -57,7 +57,6 @@ class TrackedPod(Tracked):
         self.reported_wait = ("", "", False)
         self.waits_reported = 0
         self.started_at = 0.0  # UTC
-        self.is_measured = False
 
     @property
     def pod_name(self) -> str:

@@ -174,12 +174,10 @@ class ClusterSession:
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """What lives have used by the last that the cluster said of them."""
-        lives = [each for each in self._tracker if each.has_started and not each.is_measured and each.pod]
+        lives = [each for each in self._tracker if each.pod and each.take_measured()]
         pods = {each.pod_name: each.node for each in lives if not each.is_over}
         if pods and self._tally.is_due(watched=watched):
             self._tasks.begin(self._measure(pods))
-        for each in lives:
-            each.is_measured = each.is_over
         return [*self._tally.measure(lives)]
 
     async def _measure(self, pods: Mapping[str, str]) -> None:

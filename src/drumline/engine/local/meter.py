@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
-from drumline.engine.local.life import Life
 from drumline.engine.local.nvml import has_gpus
 from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
 from drumline.engine.local.surveyor import Surveyor
@@ -42,14 +42,14 @@ class Meter:
     """Measures lives; remembers how each shares its memory, and owns whoever looks at the GPUs."""
 
     def __init__(self, loop: AbstractEventLoop) -> None:
-        self._sharing: dict[Life, _Sharing] = {}
-        self.gpu_shares: dict[Life, float] = {}  # as they were measured last, where they are known
+        self._sharing: dict[Incarnation, _Sharing] = {}
+        self.gpu_shares: dict[Incarnation, float] = {}  # as they were measured last, where they are known
         self._machine_bytes = find_memory()
         self._outermost = is_outermost()
         self._loop = loop
         self._surveyor: Surveyor | None = None
 
-    def measure(self, keepers: Mapping[Life, int], *, watched: bool) -> Iterator[Usage]:
+    def measure(self, keepers: Mapping[Incarnation, int], *, watched: bool) -> Iterator[Usage]:
         """Measure lives by their keepers; whose keeper is gone is left out."""
         self._sharing = {life: known for life, known in self._sharing.items() if life in keepers}
         at = now()
@@ -73,7 +73,7 @@ class Meter:
                 gpu=gpus.get(life),
             )
 
-    def _memory(self, life: Life, tree: list[Stat], *, watched: bool) -> int:
+    def _memory(self, life: Incarnation, tree: list[Stat], *, watched: bool) -> int:
         """What a tree has; between two exact looks, what its processes see, shared as it was found to be."""
         resident = sum(stat.resident_pages for stat in tree) * _PAGE
         known, began = self._sharing.get(life, _Sharing()), now()
@@ -86,7 +86,7 @@ class Meter:
             known = self._sharing[life] = _Sharing(ratio, len(tree), began, now() - began)
         return round(resident * known.ratio)
 
-    def _gpus(self, below: dict[Life, list[Stat]], stats: dict[int, Stat]) -> dict[Life, GpuUsage | None]:
+    def _gpus(self, below: dict[Incarnation, list[Stat]], stats: dict[int, Stat]) -> dict[Incarnation, GpuUsage | None]:
         if not has_gpus():
             return {}
         seers = [

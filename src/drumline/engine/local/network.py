@@ -8,7 +8,6 @@ dies changes nothing, and with the last keeper the network is gone.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 import socket
@@ -18,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.readable import wait_ended, wait_readable
 from drumline.engine.local.refusal import why_refused
-from drumline.engine.local.trace import read_trace
+from drumline.engine.local.trace import has_begun, wait_for_keeper
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.record import Record
@@ -30,7 +29,6 @@ from drumline.runtime.child import start_python
 from drumline.runtime.lock import is_locked
 
 _BUILDER = "drumline.engine.local.namespaces"
-_MOMENT_SECONDS = 0.005
 
 
 class Door(Record):
@@ -56,8 +54,10 @@ class Network:
     """The private network of one attempt; owns its descriptors until `close`."""
 
     def __init__(self, run_dir: Path, launches: Sequence[Launch]) -> None:
-        self._run_dir = run_dir
-        self._lives = {each.replica.id: Life(each.replica.id, each.attempt, each.incarnation) for each in launches}
+        self._traces = {
+            each.replica.id: Incarnation(each.replica.id, each.attempt, each.incarnation).folder(run_dir) / TRACE
+            for each in launches
+        }
         self._hosts = {launch.replica.id: launch.place.host for launch in launches}
         self._doors: dict[ReplicaId, Door] = {}
         self._owned: list[int] = []
@@ -68,7 +68,7 @@ class Network:
         Those that have begun hold a network, and the others are joined to it: a supervisor died before all were
         started, or these return to a gang that runs on.
         """
-        begun = [name for name, life in self._lives.items() if life.has_begun(self._run_dir)]
+        begun = [replica for replica, trace in self._traces.items() if has_begun(trace)]
         hosts = {each: self._hosts[each] for each in self._hosts if each not in begun}
         if hosts:
             await self._connect(hosts, await self._find_hub(begun))
@@ -96,8 +96,9 @@ class Network:
     async def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
         """The hub that a living keeper of these holds."""
         for replica in earlier:
-            keeper = await _keeper_of(self._lives[replica].folder(self._run_dir) / TRACE)
-            if keeper is not None and (hub := borrow_hub(keeper)):
+            trace = self._traces[replica]
+            keeper = await wait_for_keeper(trace)
+            if keeper is not None and is_locked(trace) and (hub := borrow_hub(keeper)):
                 self._owned += hub.descriptors
                 return hub
         return None
@@ -194,16 +195,6 @@ def borrow_hub(keeper: int) -> _Hub | None:
     if len(found) == 2:
         return _Hub(found["user"], found["net"])
     _close(found.values())
-    return None
-
-
-async def _keeper_of(trace: Path) -> int | None:
-    """Return the keeper of the replica with this trace, if there is one; one that was just forked is waited for."""
-    while is_locked(trace):
-        keeper = read_trace(trace).keeper
-        if keeper is not None:
-            return keeper
-        await asyncio.sleep(_MOMENT_SECONDS)
     return None
 
 

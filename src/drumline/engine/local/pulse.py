@@ -6,14 +6,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.proc import PROC, Stat, read_stats, trees
 from drumline.run.quiet import Pulse
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def read_pulses(keepers: Mapping[Life, int], gpu_shares: Mapping[Life, float]) -> Iterator[Pulse]:
+def read_pulses(keepers: Mapping[Incarnation, int], gpu_shares: Mapping[Incarnation, float]) -> Iterator[Pulse]:
     """Look at everybody below these keepers once; how busy GPUs are was measured before."""
     stats = read_stats()
     for life, tree in find_trees(keepers, stats).items():
@@ -31,7 +31,7 @@ def read_pulses(keepers: Mapping[Life, int], gpu_shares: Mapping[Life, float]) -
         )
 
 
-def find_trees(keepers: Mapping[Life, int], stats: Mapping[int, Stat]) -> dict[Life, list[Stat]]:
+def find_trees(keepers: Mapping[Incarnation, int], stats: Mapping[int, Stat]) -> dict[Incarnation, list[Stat]]:
     """Everybody of each life whose keeper and process are there, the replica's own process first."""
     found = trees(keepers.values(), stats)
     return {life: found[keeper] for life, keeper in keepers.items() if keeper in stats and found[keeper]}

@@ -18,7 +18,7 @@ from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Harm
 from drumline.run.traces import TRACE
 from drumline.runtime.child import start_python
-from drumline.runtime.keeper import boot_id, enter_namespace, start_ticks
+from drumline.runtime.keeper import boot_id, enter_namespace
 
 _SIGNALS = {Harm.KILL: signal.SIGKILL, Harm.TERM: signal.SIGTERM, Harm.PAUSE: signal.SIGSTOP}
 
@@ -35,7 +35,7 @@ class LocalSaboteur:
     def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
         trace = read_trace(traces / TRACE)
-        if not _lives(trace):
+        if not trace.is_running(boot_id()):
             raise EngineError(f"{replica} has no process that could be hurt")
         if harm is Harm.CUT:
             _switch(trace, replica, on=False)
@@ -45,21 +45,12 @@ class LocalSaboteur:
     def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
         """Let it go on, or plug it in again, if it lives."""
         trace = read_trace(traces / TRACE)
-        if _lives(trace):
+        if trace.is_running(boot_id()):
             with suppress(EngineError):  # it has just ended
                 if harm is Harm.PAUSE:
                     _signal(trace, replica, signal.SIGCONT)
                 elif harm is Harm.CUT:
                     _switch(trace, replica, on=True)
-
-
-def _lives(trace: Trace) -> bool:
-    return (
-        trace.pid is not None
-        and trace.exit is None
-        and trace.boot == boot_id()
-        and start_ticks(trace.pid) == trace.ticks
-    )
 
 
 def _signal(trace: Trace, replica: ReplicaId, number: int) -> None:

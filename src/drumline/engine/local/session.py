@@ -12,11 +12,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.events import EventQueue
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.interpreter import require_interpreter
 from drumline.engine.local.claim import Ports
 from drumline.engine.local.environment import complete
 from drumline.engine.local.interpreters import Interpreters
-from drumline.engine.local.life import Life
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.planned import local_plan
 from drumline.engine.local.processes import Processes
@@ -83,7 +83,7 @@ class LocalSession:
         In a private network each has an address of its own instead of a port.
         """
         self._plan = plan
-        all_begun = bool(keep) and all(self._running.has_begun(each.id, attempt) for each in plan.replicas)
+        all_begun = bool(keep) and all(self._running.has_begun(Incarnation(each.id, attempt)) for each in plan.replicas)
         python = None if all_begun else self._pythons.of(plan)  # those that run need none, whatever became of it
         if plan.environment is None and self._site.python and not all_begun:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
@@ -105,7 +105,7 @@ class LocalSession:
         argv: tuple[str, ...]
         env: Mapping[str, LaunchValue] = {}
         if plan.environment and python and helper == plan.environment.id:
-            if not self._running.has_begun(helper, 0, incarnation) and python.is_there():
+            if not self._running.has_begun(Incarnation(helper, 0, incarnation)) and python.is_there():
                 found = Exit(0, message=f"{python.wanted.folder} was there")
                 self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
                 return
@@ -165,18 +165,18 @@ class LocalSession:
         incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
     ) -> None:
         """Begin to stop these; each end is told."""
-        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._running.stop(lives, grace_seconds=grace_seconds)
+        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.stop(wanted, grace_seconds=grace_seconds)
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Measure everybody with all that it started; what has ended is in its trace."""
         from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
 
         keepers, found = {}, []
-        for life, known in self._running.measured():
+        for which, known in self._running.measured():
             if isinstance(known, int):
-                keepers[life] = known
-            elif usage := ended_usage(life, known):
+                keepers[which] = known
+            elif usage := ended_usage(which, known):
                 found.append(usage)
         if keepers:
             found += self._open_meter().measure(keepers, watched=watched)
@@ -205,9 +205,9 @@ class LocalSession:
         """Have a child ask py-spy, or Python itself."""
         from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only where a line hangs
 
-        lives = [Life(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._running.take_up(lives)
-        targets = find_targets(self._run_dir, self._running.living(), lives)
+        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
+        self._running.adopt(wanted)
+        targets = find_targets(self._run_dir, self._running.living(), wanted)
         await save_in_child(targets, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees
 from drumline.record import Record
@@ -24,7 +24,7 @@ class _Socket(Record):
     peer: str = ""
 
 
-def read_sockets(keepers: Mapping[Life, int]) -> Iterator[Sockets]:
+def read_sockets(keepers: Mapping[Incarnation, int]) -> Iterator[Sockets]:
     """Look at the sockets of everybody below these keepers once."""
     networks: dict[str, dict[str, _Socket]] = {}
     for life, tree in find_trees(keepers, read_stats()).items():

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.local.life import Life
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.proc import PROC, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.local.readable import wait_ended
@@ -44,7 +44,7 @@ class Target(Record):
     pids: tuple[int, ...]
 
 
-def find_targets(run_dir: Path, keepers: Mapping[Life, int], lives: Iterable[Life]) -> list[Target]:
+def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], lives: Iterable[Incarnation]) -> list[Target]:
     """Those of these lives that go on, with all their processes."""
     found = find_trees({life: keepers[life] for life in lives if life in keepers}, read_stats())
     return [

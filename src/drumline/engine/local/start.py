@@ -6,25 +6,22 @@ import asyncio
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 
 from drumline.engine.local.forker import Forker
-from drumline.engine.local.life import MARK, Life
 from drumline.engine.local.limit import Limits
-from drumline.engine.local.trace import open_trace, read_trace
+from drumline.engine.local.replica import LocalReplica
+from drumline.engine.local.trace import open_trace
 from drumline.engine.local.warm.choice import is_worth_waiting
 from drumline.engine.local.warm.client import PREPARING, WarmProcesses, make_wish
 from drumline.engine.local.warm.command import NotWarm
 from drumline.plan.types import Launch
 from drumline.record import Record
-from drumline.run.traces import LOG, TRACE
+from drumline.run.traces import LOG
 from drumline.runtime import TRACE_DIR
-from drumline.runtime.lock import is_locked
 from drumline.runtime.order import Descriptors, NextSupervisor, Order
 from drumline.runtime.private import make_folder, open_file
 
 _LONGEST_NOTE = 160
-_MOMENT_SECONDS = 0.005
 _MOST_ASKED = 8  # shells that are asked at once what their lines start
 _MOST_UNDER_WAY = 32  # orders that wait for their answer: each takes some descriptors until then
 
@@ -32,15 +29,11 @@ _MOST_UNDER_WAY = 32  # orders that wait for their answer: each takes some descr
 class Start(Record):
     """A replica that is to begin, and the descriptors that its keeper is to hold and its process to enter."""
 
+    replica: LocalReplica
     launch: Launch
     env: Callable[[Launch], Mapping[str, str]]
     held: Sequence[int] = ()
     enter: Sequence[int] = ()
-
-    @property
-    def life(self) -> Life:
-        """Return which replica, attempt and incarnation it is."""
-        return Life(self.launch.replica.id, self.launch.attempt, self.launch.incarnation)
 
 
 class Copies:
@@ -68,7 +61,6 @@ class Starter:
 
     def __init__(
         self,
-        run_dir: Path,
         *,
         boot: str,
         file_limits: tuple[int, int],
@@ -76,7 +68,6 @@ class Starter:
         lease: tuple[str, float] | None = None,
         next_supervisor: NextSupervisor | None = None,
     ) -> None:
-        self._run_dir = run_dir
         self._next_supervisor = next_supervisor
         self._lease = lease or ("", 0.0)
         self._boot = boot
@@ -96,22 +87,21 @@ class Starter:
     @contextmanager
     def _prepared(self, start: Start, news: int, note: str) -> Iterator[tuple[Order, Descriptors] | None]:
         """Lock the trace and open the log of a replica, for as long as its order is under way."""
-        life, launch = start.life, start.launch
-        folder = life.folder(self._run_dir)
+        which, folder, launch = start.replica.id, start.replica.folder, start.launch
         make_folder(folder)
-        trace = open_trace(folder / TRACE)
+        trace = open_trace(start.replica.path)
         if trace is None:
             yield None
             return
         try:
             order = Order(
-                name=f"{life.replica} {life.attempt} {life.incarnation}",
+                name=f"{which.replica} {which.attempt} {which.incarnation}",
                 argv=launch.replica.argv,
-                env={**start.env(launch), MARK: life.mark(self._run_dir), TRACE_DIR: str(folder)},
+                env={**start.env(launch), TRACE_DIR: str(folder)},
                 workdir=launch.place.workdir,
                 boot=self._boot,
                 file_limits=self._file_limits,
-                group=self._memory.make(folder, life.attempt, launch.replica.resources.memory_bytes),
+                group=self._memory.make(folder, which.attempt, launch.replica.resources.memory_bytes),
                 note=note[:_LONGEST_NOTE],
                 lease=self._lease[0],
                 lease_seconds=self._lease[1],
@@ -124,19 +114,6 @@ class Starter:
                 os.close(log)
         finally:
             os.close(trace)
-
-    async def has_keeper(self, life: Life) -> bool:
-        """Return whether a keeper has begun its work, once that is known.
-
-        A trace stays locked for a moment after the process has ended that was to fork the keeper, and a young keeper
-        has not written yet.
-        """
-        path = life.folder(self._run_dir) / TRACE
-        while read_trace(path).keeper is None:
-            if not is_locked(path):
-                return False
-            await asyncio.sleep(_MOMENT_SECONDS)
-        return True
 
 
 class Chooser:

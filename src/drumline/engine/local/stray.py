@@ -1,4 +1,4 @@
-"""Who is left of a replica whose keeper was killed: the tree that nobody holds together any more."""
+"""What is left of a replica whose keeper was killed: processes that nothing holds together any more."""
 
 from __future__ import annotations
 
@@ -8,33 +8,35 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.local.trace import Trace
+from drumline.run.traces import LOG
+from drumline.runtime import TRACE_DIR
 from drumline.runtime.keeper import descendants, processes, start_ticks
 
 
-def find_strays(
-    trace: Trace, *, boot: str, mark: str, log: Path, group: Collection[int], keepers: Collection[int]
-) -> set[int]:
-    """Everybody of this life: in its group or session, with its mark, on its log, or come to us; and all below.
+def find_strays(trace: Trace, *, boot: str, folder: Path, group: Collection[int], keepers: Collection[int]) -> set[int]:
+    """Return all processes of a replica, and all below these.
 
-    Children of ours in another session than ours are keepers, or were below one that died.
+    They are in its group or session, have the variable that names its folder, write to its log, or have become children
+    of this process: those in another session than ours are keepers, or were below one that died.
     """
     everyone = list(processes())
     sessions = _sessions(trace) if trace.boot == boot else set()
     us, our_session = os.getpid(), os.getsid(0)
+    variable, log = f"{TRACE_DIR}={folder}".encode(), str(folder / LOG)
     found = {
         process.pid
         for process in everyone
         if process.pid in group
         or (process.parent == us and process.session != our_session and process.pid not in keepers)
         or process.session in sessions
-        or _is_marked(process.pid, mark.encode())
-        or _writes_to(process.pid, str(log))
+        or _has_variable(process.pid, variable)
+        or _writes_to(process.pid, log)
     }
     return (found | descendants(found, everyone)) - {us, *keepers}
 
 
 def _sessions(trace: Trace) -> set[int]:
-    """The sessions that can only be this life's: a number stays taken while anybody is left in its session."""
+    """Return the sessions that can only be this replica's: a number stays taken while a process is in its session."""
     sessions = set()
     if trace.keeper is not None and start_ticks(trace.keeper) is None:
         sessions.add(trace.keeper)
@@ -43,9 +45,9 @@ def _sessions(trace: Trace) -> set[int]:
     return sessions
 
 
-def _is_marked(pid: int, mark: bytes) -> bool:
+def _has_variable(pid: int, variable: bytes) -> bool:
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
-        return mark in environ.read().split(b"\0")
+        return variable in environ.read().split(b"\0")
     return False
 
 

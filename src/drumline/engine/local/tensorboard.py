@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.environment import complete
 from drumline.engine.local.place import HOST, claim_beside
 from drumline.engine.local.processes import Processes
@@ -17,7 +18,7 @@ from drumline.engine.protocol import Tell
 from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
 from drumline.run.event import TensorBoardServed
 from drumline.run.tensorboard import pythons
-from drumline.run.traces import ADDRESS, TRACE, trace_dir
+from drumline.run.traces import ADDRESS, TRACE
 from drumline.runtime import tensorboard
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder, read_regular, write_file
@@ -40,15 +41,15 @@ class Server:
     def __init__(
         self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: Tell, incarnation: int = 0
     ) -> None:
-        self._folder = run_dir / trace_dir(TENSORBOARD, 0, incarnation)
-        self._incarnation = incarnation
+        self._incarnation = Incarnation(TENSORBOARD, 0, incarnation)
+        self._folder = self._incarnation.folder(run_dir)
         self._running = running
         self._loop = loop
         self._tell = tell
 
     def resume(self) -> bool:
         """Take up the one that an earlier supervisor started, whatever has become of its place; False if nobody did."""
-        if not self._running.has_begun(TENSORBOARD, 0, self._incarnation):
+        if not self._running.has_begun(self._incarnation):
             return False
         # It has begun and will not be again: nobody looks at more than its name.
         self._begin(Launch(Replica(TENSORBOARD, str(TENSORBOARD), ("true",), {}, Resources()), 0, _NOWHERE, {}))
@@ -72,13 +73,13 @@ class Server:
         self._look(claim.port, _FIRST_LOOK_SECONDS)
 
     def _begin(self, launch: Launch, environ: Mapping[str, str] = {}, held: Sequence[int] = ()) -> None:
-        launch = launch.replace(incarnation=self._incarnation)
+        launch = launch.replace(incarnation=self._incarnation.incarnation)
         self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: held})
 
     def _look(self, port: int, pause: float) -> None:
         if _answers(port):
             self._tell(TensorBoardServed(f"http://{HOST}:{port}/"))
-        elif self._running.is_beginning(TENSORBOARD, 0, self._incarnation) or is_locked(self._folder / TRACE):
+        elif self._running.is_beginning(self._incarnation) or is_locked(self._folder / TRACE):
             later = min(pause * 1.2, _LONGEST_PAUSE_SECONDS)
             self._loop.call_later(pause, partial(self._look, port, later))
 

@@ -1,7 +1,8 @@
-"""What a keeper left on disk about one life of a replica, read back."""
+"""What a keeper left on disk about one incarnation of a replica, read back."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import json
@@ -12,6 +13,8 @@ from typing import Any
 
 from drumline.record import Record
 from drumline.run.event import Exit
+from drumline.runtime.keeper import start_ticks
+from drumline.runtime.lock import is_locked
 from drumline.runtime.private import NOT_REGULAR, open_file, read_regular
 from drumline.words import size, span
 
@@ -24,6 +27,7 @@ _ALL = 0.95
 
 
 _LATEST = 1e11  # a time beyond this is damage
+_MOMENT_SECONDS = 0.005
 
 
 def _is_pid(value: object) -> bool:
@@ -61,7 +65,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 class Trace(Record):
-    """Who keeps it, which process it is or was, and how that ended, as far as it was written down."""
+    """Its keeper, which process it is or was, and how that ended, as far as that is recorded."""
 
     keeper: int | None = None
     boot: str | None = None
@@ -74,9 +78,13 @@ class Trace(Record):
     unlimited: str = ""  # why it runs without the memory limit that it should have
     note: str = ""  # how it came to be started as it was
 
+    def is_running(self, boot: str) -> bool:
+        """Return whether it names a process of this boot that has not ended."""
+        return self.pid is not None and self.exit is None and self.boot == boot and start_ticks(self.pid) == self.ticks
+
 
 def open_trace(path: Path) -> int | None:
-    """Create and lock a new trace; None if this life has begun before and must not begin again.
+    """Create and lock a new trace; None if this replica was started before and must not be again.
 
     Raise OSError if there is no room for it.
     """
@@ -126,6 +134,22 @@ def read_trace(path: Path) -> Trace:
         unlimited=known.get("unlimited", ""),
         note=known.get("note", ""),
     )
+
+
+def has_begun(path: Path) -> bool:
+    """Return whether the replica with this trace was started, in whichever session; it will not be again."""
+    return is_locked(path) or read_trace(path).keeper is not None
+
+
+async def wait_for_keeper(path: Path) -> int | None:
+    """Return the keeper that began its work with this trace, once that is known; None if none did.
+
+    A trace stays locked for a moment after the process has ended that was to fork the keeper, and a young keeper
+    has not written yet.
+    """
+    while (keeper := read_trace(path).keeper) is None and is_locked(path):
+        await asyncio.sleep(_MOMENT_SECONDS)
+    return keeper
 
 
 def _exit(known: Mapping[str, Any]) -> Exit:

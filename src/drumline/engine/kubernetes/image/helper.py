@@ -10,10 +10,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.engine.kubernetes.planned import cluster_of, with_cluster
-from drumline.engine.local.life import Life
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Site, Tell
 from drumline.errors import EngineError
@@ -67,7 +67,7 @@ class BuildHelper:
 
     def stop(self, incarnation: int, *, grace_seconds: float) -> None:
         """Begin to stop it; its end is told."""
-        self._processes.stop([Life(BUILD, 0, incarnation)], grace_seconds=grace_seconds)
+        self._processes.stop([Incarnation(BUILD, 0, incarnation)], grace_seconds=grace_seconds)
 
     def traces(self) -> Iterator[Path]:
         """Its folder, while it writes into it."""

@@ -14,7 +14,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from drumline.engine.local.life import MARK
 from drumline.engine.local.readable import wait_ended, wait_readable
 from drumline.engine.local.warm.command import NotWarm, find_program
 from drumline.plan.command import IN_ORDER
@@ -22,7 +21,7 @@ from drumline.record import Record
 from drumline.runtime import TRACE_DIR
 
 # Variables that a replica gets when its keeper starts: a line that names one starts cold.
-GIVEN_LATER = (MARK, TRACE_DIR)
+GIVEN_LATER = (TRACE_DIR,)
 
 _SHELLS = ("sh", "bash", "dash")
 _KNOWN = ("bash", "dash")  # the files that `sh` may be

@@ -1,0 +1,75 @@
+"""The fake replicas of one run: they begin, are resumed, and go on as far as time has come."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from drumline.engine.fake.behavior import act_of
+from drumline.engine.fake.replica import FakeReplica
+from drumline.engine.incarnation import Incarnation
+from drumline.engine.protocol import Tell
+from drumline.engine.tracker import ReplicaTracker
+from drumline.plan.types import Launch
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+
+class FakeReplicas:
+    """Knows the time, and what follows from it for each replica."""
+
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell) -> None:
+        self.tracker = ReplicaTracker(run_dir, FakeReplica, loop, report)
+        self._loop = loop
+
+    def start(self, launches: Iterable[Launch]) -> None:
+        """Start those that were not started before."""
+        wanted = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
+        with self.tracker.in_order():
+            for each in self.tracker.ask(wanted):
+                if not each.resume(self._loop.time()):
+                    each.begin(act_of(wanted[each.id]), self._loop.time())
+                self._go_on(each)
+
+    def resume(self, incarnations: Iterable[Incarnation]) -> list[FakeReplica]:
+        """Report these from now on; return them."""
+        with self.tracker.in_order():
+            found = self.tracker.ask(incarnations)
+            for each in found:
+                each.resume(self._loop.time())
+                self._go_on(each)
+        return found
+
+    def stop(self, incarnations: Iterable[Incarnation], grace_seconds: float) -> None:
+        """Stop these; one that had ended before did not end by this, and one that never began has ended."""
+        for each in self.resume(incarnations):
+            if grace_seconds <= 0:
+                self._signal(each, "kill")
+            else:
+                self._loop.call_later(grace_seconds, partial(self._signal, each, "kill"))
+                self._signal(each, "term")
+
+    def _signal(self, replica: FakeReplica, name: str) -> None:
+        if replica.end is None:
+            replica.signal(name, self._loop.time())
+            self._go_on(replica)
+
+    def _go_on(self, replica: FakeReplica) -> None:
+        """Do what is due, and have this called when more is; once too often does no harm."""
+        if replica.end is not None:
+            return
+        now, end = self._loop.time(), replica.find_end()
+        until = min(now, end.at_seconds)
+        replica.write_log(until)
+        if replica.started <= until:
+            self.tracker.start(replica)
+        if end.at_seconds <= now:
+            self.tracker.end(replica, end)
+            return
+        due = min(time for time in replica.due_times() if time > now)
+        if due < inf:
+            self._loop.call_later(due - now, partial(self._go_on, replica))
