@@ -17,7 +17,7 @@ from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited, ReplicaStarted
 from drumline.run.traces import TRACE, trace_dir
-from drumline.runtime.keeper import start_ticks
+from drumline.runtime.keeper import now, start_ticks
 from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.plans import placement_of
@@ -79,3 +79,55 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
             os.close(trace)
             with suppress(ProcessLookupError):
                 os.kill(innocent, signal.SIGKILL)
+
+
+def adopted(folder: Path, *traces: str) -> list[Event]:
+    """Return what is reported of workers with these traces, all of which an earlier supervisor started."""
+    plan = gang(f"worker*{len(traces)}")
+    launches = bind(plan, placement_of(plan))
+    for launch, trace in zip(launches, traces, strict=True):
+        path = folder / trace_dir(launch.replica.id, 0)
+        path.mkdir(parents=True)
+        (path / TRACE).write_text(trace)
+    told: list[Event] = []
+    with closing(LocalTestBed(folder)):
+        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=Deaf(), tell=told.append)
+        processes.start(launches, lambda _: {}, {})
+        processes.stop([Incarnation(each.replica.id, 0) for each in launches], grace_seconds=0.0)
+    return told
+
+
+def kept(boot: str, code: int, at: float) -> str:
+    """Return the trace of a replica that has ended."""
+    lines = ({"keeper": 11, "boot": boot}, {"pid": 12, "ticks": 13}, {"code": code, "signal": None, "at": at})
+    return "".join(f"{json.dumps(each)}\n" for each in (*lines, {"over": True}))
+
+
+def test_ends_that_came_in_between_are_told_in_their_order_and_the_unseen_last(tmp_path: Path) -> None:
+    unseen = json.dumps({"keeper": 11, "boot": "now", "over": True}) + "\n"
+    told = adopted(tmp_path, unseen, kept("now", 1, 5.5), kept("now", 2, 4.5))
+    ends = [event for event in told if isinstance(event, ReplicaExited)]
+    assert [(event.replica.index, event.exit.code) for event in ends] == [(2, 2), (1, 1), (0, None)]
+    assert [event.at_seconds for event in ends[:2]] == [4.5, 5.5]
+
+
+def test_an_end_before_the_machine_was_restarted_has_its_time_by_the_clock_of_now(tmp_path: Path) -> None:
+    """The clock of another boot may be far ahead of this one's."""
+    told = adopted(tmp_path, kept("another", 1, 9e9))
+    (end,) = [event for event in told if isinstance(event, ReplicaExited)]
+    assert end.exit.code == 1
+    assert now() - 60 < end.at_seconds <= now()
+
+
+def test_a_replica_that_was_stopped_before_its_start_is_not_started(tmp_path: Path) -> None:
+    plan = gang("worker")
+    launches = bind(plan, placement_of(plan))
+    told: list[Event] = []
+    with closing(LocalTestBed(tmp_path)):
+        loop = Deaf()
+        processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, tell=told.append)
+        processes.stop([Incarnation(launches[0].replica.id, 0)], grace_seconds=0.0)
+        processes.start(launches, lambda _: {}, {})
+        loop.pass_time(1.0)
+    assert [type(event) for event in told] == [ReplicaExited]
+    assert not (tmp_path / trace_dir(launches[0].replica.id, 0)).exists()

@@ -139,3 +139,58 @@ def test_a_folder_is_read_while_a_replica_runs_and_once_after_its_end(recorder: 
     recorder.tracker.complete(recorder.tracker.find(WORKERS[0]))
     assert [*recorder.tracker.traces()] == [folder]
     assert [*recorder.tracker.traces()] == []
+
+
+def test_ends_that_are_found_together_are_reported_in_their_order(recorder: Recorder, tmp_path: Path) -> None:
+    recorder.tracker.ask(WORKERS[:1])
+    recorder.end(0, 6.0)
+    later = Recorder(tmp_path)
+    with later.tracker.in_order():
+        later.tracker.ask(WORKERS)
+        later.end(2, 7.0, has_started=False)
+        later.end(1, 5.0)
+        assert later.told == []
+    assert later.told == [("started", 1), ("ended", 1), ("started", 0), ("ended", 0), ("ended", 2)]
+    assert later.clock.timers == 0
+
+
+def test_a_replica_is_measured_while_it_runs_and_once_after_its_end(recorder: Recorder) -> None:
+    worker, other, _ = recorder.tracker.ask(WORKERS)
+    assert not worker.take_measured()
+    recorder.tracker.start(worker)
+    assert worker.is_running
+    assert worker.take_measured()
+    assert worker.take_measured()
+    recorder.end(0, 5.0)
+    recorder.end(1, 6.0, has_started=False)
+    assert not worker.is_running
+    assert worker.take_measured()
+    assert not worker.take_measured()
+    assert not other.take_measured()
+
+
+class KeptElsewhere(Tracked):
+    """One whose end is recorded by what keeps it, and whose start has a pid."""
+
+    def describe_start(self) -> list[Event]:
+        return [ReplicaStarted(self.id.replica, self.id.attempt, self.id.incarnation, pid=7)]
+
+    def read_end(self) -> End | None:
+        return End(Exit(code=4), 3.0, has_started=True) if self.id == WORKERS[1] else None
+
+    def record_end(self, end: End) -> None:
+        """Nothing is written."""
+
+
+def test_an_engine_may_record_ends_by_itself(tmp_path: Path) -> None:
+    told: list[Event] = []
+    tracker = ReplicaTracker(tmp_path, KeptElsewhere, SimulatedTimeLoop(), told.append)
+    first, _ = tracker.ask(WORKERS[:2])
+    tracker.end(first, End(Exit(code=0), 5.0, has_started=True))
+    starts = [ReplicaStarted(each.replica, 0, 0, pid=7) for each in WORKERS[:2]]
+    ends = [
+        ReplicaExited(WORKERS[0].replica, 0, 0, Exit(code=0), 5.0),
+        ReplicaExited(WORKERS[1].replica, 0, 0, Exit(code=4), 3.0),
+    ]
+    assert told == [starts[1], ends[1], starts[0], ends[0]]
+    assert not [*tmp_path.iterdir()]
