@@ -158,12 +158,12 @@ def test_a_replica_is_measured_while_it_runs_and_once_after_its_end(recorder: Re
     worker, other, _ = recorder.tracker.ask(WORKERS)
     assert not worker.take_measured()
     recorder.tracker.start(worker)
-    assert worker.is_running
+    assert [worker.is_running, other.is_running] == [True, False]
     assert worker.take_measured()
     assert worker.take_measured()
     recorder.end(0, 5.0)
     recorder.end(1, 6.0, has_started=False)
-    assert not worker.is_running
+    assert [worker.is_running, other.is_running] == [False, False]
     assert worker.take_measured()
     assert not worker.take_measured()
     assert not other.take_measured()
