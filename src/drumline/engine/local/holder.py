@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import pwd
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from contextlib import suppress
 
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.planned import local_plan
-from drumline.engine.local.proc import PROC
+from drumline.engine.local.proc import PROC, read_tcp
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.runtime import TRACE_DIR
 
-_LISTENS = "0A"
 _LONGEST_COMMAND = 60
 
 
@@ -42,9 +41,9 @@ def find_holders(ports: Collection[int], proc: str = PROC) -> list[Holder]:
 
     That is read and not tried: connections that were closed a moment ago keep nobody from a port who serves there.
     """
-    listening = {port: (inode, uid) for port, inode, uid in _listening(proc) if port in ports}
-    owners = _owners({inode for inode, _ in listening.values()}, proc) if listening else {}
-    return [_holder(port, uid, owners.get(inode), proc) for port, (inode, uid) in sorted(listening.items())]
+    listening = {each.port: each for each in read_tcp(proc=proc) if each.is_listening and each.port in ports}
+    owners = _owners({each.name for each in listening.values()}, proc) if listening else {}
+    return [_holder(port, each.uid, owners.get(each.name), proc) for port, each in sorted(listening.items())]
 
 
 def require_free(plan: Plan, run_dir: str) -> None:
@@ -55,26 +54,16 @@ def require_free(plan: Plan, run_dir: str) -> None:
             raise EngineError(f"port {holder.port} is taken by {holder}")
 
 
-def _listening(proc: str) -> Iterator[tuple[int, str, int]]:
-    """Every port of our network on which somebody listens, with the socket and its user."""
-    for table in ("tcp6", "tcp"):
-        with suppress(OSError), open(f"{proc}/self/net/{table}", encoding="ascii") as file:  # noqa: PTH123
-            for line in file.readlines()[1:]:
-                _, here, _, state, _, _, _, uid, _, inode = line.split()[:10]
-                if state == _LISTENS:
-                    yield int(here.rpartition(":")[2], 16), inode, int(uid)
-
-
-def _owners(inodes: Collection[str], proc: str) -> dict[str, int]:
-    """The first process that has each of these sockets open."""
-    names = {f"socket:[{inode}]": inode for inode in inodes}
+def _owners(names: Collection[str], proc: str) -> dict[str, int]:
+    """Return the first process that has each of these sockets open."""
     found: dict[str, int] = {}
     for pid in sorted(int(entry) for entry in os.listdir(proc) if entry.isdecimal()):  # noqa: PTH208
         with suppress(OSError):  # somebody else's, or just gone
             for entry in os.listdir(f"{proc}/{pid}/fd"):  # noqa: PTH208
                 with suppress(OSError):
-                    if inode := names.get(os.readlink(f"{proc}/{pid}/fd/{entry}")):  # noqa: PTH115
-                        found.setdefault(inode, pid)
+                    name = os.readlink(f"{proc}/{pid}/fd/{entry}")  # noqa: PTH115
+                    if name in names:
+                        found.setdefault(name, pid)
     return found
 
 

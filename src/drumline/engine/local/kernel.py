@@ -12,10 +12,10 @@ import re
 import time
 from collections.abc import Iterable, Iterator
 
+from drumline.engine.local.proc import is_outermost
 from drumline.runtime import keeper
 
 LOG = "/dev/kmsg"
-_FIRST_NAMESPACE = "pid:[4026531836]"  # in any other, processes have other numbers than in the kernel's log
 _NEAR_SECONDS = 5.0  # from the kernel's word to an end that its keeper has seen
 _RECORD_BYTES = 8192
 _VICTIM = re.compile(
@@ -26,7 +26,7 @@ _VICTIM = re.compile(
 def killed_for_memory(pid: int, at_seconds: float) -> str:
     """Why the kernel chose this process, which ended at this time; nothing if it did not, or its log is secret."""
     try:
-        if os.readlink("/proc/self/ns/pid") != _FIRST_NAMESPACE:  # noqa: PTH115
+        if not is_outermost():  # processes have other numbers than in the kernel's log
             return ""
         asleep_seconds = keeper.now() - time.monotonic()  # which the log's clock does not count
         return find_victim(_records(), pid, at_seconds - asleep_seconds)

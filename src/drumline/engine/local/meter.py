@@ -10,7 +10,8 @@ from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpus import Seer, sees_any, share_out
 from drumline.engine.local.nvml import has_gpus
-from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, trees, variable_of
+from drumline.engine.local.proc import Stat, is_outermost, proportional_bytes, read_stats, variable_of
+from drumline.engine.local.pulse import TICKS, cpu_seconds, find_trees
 from drumline.engine.local.surveyor import Surveyor
 from drumline.record import Record
 from drumline.run.usage import GpuUsage, Usage
@@ -19,7 +20,6 @@ from drumline.runtime.keeper import now
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGESIZE")
 
 # Shared pages are only told apart by a walk through all of a process's memory, which takes milliseconds for each
@@ -54,20 +54,17 @@ class Meter:
         self._sharing = {life: known for life, known in self._sharing.items() if life in keepers}
         at = now()
         stats = read_stats()
-        found = trees(keepers.values(), stats)
-        below = {life: found[keeper] for life, keeper in keepers.items() if keeper in stats and found[keeper]}
+        below = find_trees(keepers, stats)
         gpus = self._gpus(below, stats)
         self.gpu_shares = {life: gpu.share for life, gpu in gpus.items() if gpu and gpu.share is not None}
         for life, tree in below.items():
-            # What has ended was waited for by its parent; orphans, and at last the replica itself, by the keeper.
-            ticks = stats[keepers[life]].reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)
             yield Usage(
                 life.replica,
                 life.attempt,
                 life.incarnation,
                 at_seconds=at,
-                started_seconds=tree[0].start_ticks / _TICKS,
-                cpu_seconds=ticks / _TICKS,
+                started_seconds=tree[0].start_ticks / TICKS,
+                cpu_seconds=cpu_seconds(stats[keepers[life]], tree),
                 memory_bytes=self._memory(life, tree, watched=watched),
                 machine_bytes=self._machine_bytes,
                 gpu=gpus.get(life),

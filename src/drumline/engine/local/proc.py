@@ -1,15 +1,36 @@
-"""Everybody on this machine, in one raw pass over /proc: who is whose child, what they computed and hold."""
+"""The processes of this machine, in one raw pass over /proc: their parents, what they computed, and what they hold."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 from drumline.record import Record
 
 PROC = "/proc"
 _MACHINES_OWN = "pid:[4026531836]"  # the numbers of processes outside of all containers: the same on every Linux
+
+
+class TcpSocket(Record):
+    """A TCP socket as the kernel lists it; addresses are hexadecimal, as `0100007F:4E21`."""
+
+    here: str
+    there: str
+    is_listening: bool
+    is_connected: bool
+    uid: int
+    inode: str
+
+    @property
+    def port(self) -> int:
+        """Return its own port."""
+        return int(self.here.rpartition(":")[2], 16)
+
+    @property
+    def name(self) -> str:
+        """Return what a descriptor of it is a link to."""
+        return f"socket:[{self.inode}]"
 
 
 class Stat(Record):
@@ -65,6 +86,22 @@ def trees(roots: Iterable[int], stats: Mapping[int, Stat]) -> dict[int, list[Sta
             tree += children.get(stat.pid, ())
         found[root] = tree
     return found
+
+
+def read_tcp(pid: int | str = "self", proc: str = PROC) -> Iterator[TcpSocket]:
+    """Yield every TCP socket in the network of a process."""
+    for table in ("tcp6", "tcp"):
+        with suppress(OSError), open(f"{proc}/{pid}/net/{table}", encoding="ascii") as file:  # noqa: PTH123
+            for line in file.readlines()[1:]:
+                _, here, there, state, _, _, _, uid, _, inode = line.split()[:10]
+                yield TcpSocket(here, there, state == "0A", state == "01", int(uid), inode)
+
+
+def read_state(pid: int) -> bytes:
+    """Return the letter for what a process does: `T` is stopped, `Z` has ended; nothing if it is gone."""
+    with suppress(OSError), open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123
+        return file.read().rpartition(b") ")[2][:1]
+    return b""
 
 
 def proportional_bytes(pid: int, proc: str = PROC) -> int | None:

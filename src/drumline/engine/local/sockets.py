@@ -1,4 +1,4 @@
-"""On which ports the lives on this machine listen, and whom they have called; each in the network it sees."""
+"""On which ports the replicas on this machine listen, and where they are connected; each in its own network."""
 
 from __future__ import annotations
 
@@ -9,53 +9,31 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.local.proc import PROC, read_stats
+from drumline.engine.local.proc import PROC, TcpSocket, read_stats, read_tcp
 from drumline.engine.local.pulse import find_trees
-from drumline.record import Record
 from drumline.run.rendezvous import Sockets
-
-_CONNECTED, _LISTENS = "01", "0A"
-
-
-class _Socket(Record):
-    """A TCP socket: its port if it listens, else where it leads."""
-
-    port: int | None = None
-    peer: str = ""
 
 
 def read_sockets(keepers: Mapping[Incarnation, int]) -> Iterator[Sockets]:
-    """Look at the sockets of everybody below these keepers once."""
-    networks: dict[str, dict[str, _Socket]] = {}
+    """Look once at the sockets of all processes below these keepers."""
+    networks: dict[str, dict[str, TcpSocket]] = {}
     for life, tree in find_trees(keepers, read_stats()).items():
         own = [found for stat in tree for found in _sockets_of(stat.pid, networks)]
-        listening = frozenset(each.port for each in own if each.port is not None)
-        yield Sockets(life.replica, listening, frozenset(each.peer for each in own if each.peer))
+        listening = frozenset(each.port for each in own if each.is_listening)
+        yield Sockets(life.replica, listening, frozenset(_address(each.there) for each in own if each.is_connected))
 
 
-def _sockets_of(pid: int, networks: dict[str, dict[str, _Socket]]) -> Iterator[_Socket]:
+def _sockets_of(pid: int, networks: dict[str, dict[str, TcpSocket]]) -> Iterator[TcpSocket]:
     folder = f"{PROC}/{pid}/fd"
     with suppress(OSError):  # it has just ended
         network = os.readlink(f"{PROC}/{pid}/ns/net")  # noqa: PTH115
         if network not in networks:
-            networks[network] = dict(_read_network(pid))
+            networks[network] = {each.name: each for each in read_tcp(pid)}
         for entry in os.listdir(folder):  # noqa: PTH208
             with suppress(OSError):
                 found = networks[network].get(os.readlink(f"{folder}/{entry}"))  # noqa: PTH115
                 if found:
                     yield found
-
-
-def _read_network(pid: int) -> Iterator[tuple[str, _Socket]]:
-    """Every TCP socket in the network of a process, by the name that descriptors lead to."""
-    for table in ("tcp", "tcp6"):
-        with suppress(OSError), open(f"{PROC}/{pid}/net/{table}", encoding="ascii") as file:  # noqa: PTH123
-            for line in file.readlines()[1:]:
-                _, here, there, state, *_, inode = line.split()[:10]
-                if state == _LISTENS:
-                    yield f"socket:[{inode}]", _Socket(port=int(here.rpartition(":")[2], 16))
-                elif state == _CONNECTED:
-                    yield f"socket:[{inode}]", _Socket(peer=_address(there))
 
 
 def _address(text: str) -> str:

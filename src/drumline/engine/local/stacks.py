@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.local.proc import PROC, read_stats
+from drumline.engine.local.proc import PROC, read_state, read_stats
 from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.local.readable import wait_ended
 from drumline.record import Record
@@ -160,9 +160,7 @@ def _pythons(target: Target) -> Iterator[int]:
 
 
 def _is_alive(pid: int) -> bool:
-    with suppress(OSError, IndexError), open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123
-        return file.read().rpartition(b") ")[2][:1] not in b"ZX"
-    return False
+    return read_state(pid) not in (b"", b"Z", b"X")
 
 
 def _size(path: Path) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,6 @@ _ENV: Mapping[str, LaunchValue] = {
     "CUDA_VISIBLE_DEVICES": "",  # beside TensorFlow it would take a part of every GPU
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
-_NOWHERE = Place(HOST, 0, "/", "/", "/")
 
 
 class Server:
@@ -48,11 +47,10 @@ class Server:
         self._tell = tell
 
     def resume(self) -> bool:
-        """Take up the one that an earlier supervisor started, whatever has become of its place; False if nobody did."""
+        """Watch the one that was started before, here or by an earlier supervisor; return False if none was."""
         if not self._running.has_begun(self._incarnation):
             return False
-        # It has begun and will not be again: nobody looks at more than its name.
-        self._begin(Launch(Replica(TENSORBOARD, str(TENSORBOARD), ("true",), {}, Resources()), 0, _NOWHERE, {}))
+        self._running.adopt([self._incarnation])
         with suppress(OSError, ValueError):  # without its address it is stopped all the same
             self._look(int(read_regular(self._folder / ADDRESS, 256).rpartition(b":")[2]), _FIRST_LOOK_SECONDS)
         return True
@@ -67,14 +65,11 @@ class Server:
             argv = (sys.executable, "-IS", tensorboard.__file__, *where, *pythons(plan), sys.executable)
             path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
             replica = Replica(TENSORBOARD, str(TENSORBOARD), argv, {}, Resources())
-            self._begin(Launch(replica, 0, place, {**_ENV, **path}), environ, claim.descriptors)
+            launch = Launch(replica, 0, place, {**_ENV, **path}, self._incarnation.incarnation)
+            self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: claim.descriptors})
         finally:
             claim.close()
         self._look(claim.port, _FIRST_LOOK_SECONDS)
-
-    def _begin(self, launch: Launch, environ: Mapping[str, str] = {}, held: Sequence[int] = ()) -> None:
-        launch = launch.replace(incarnation=self._incarnation.incarnation)
-        self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: held})
 
     def _look(self, port: int, pause: float) -> None:
         if _answers(port):

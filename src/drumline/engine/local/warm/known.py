@@ -9,7 +9,7 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class LocalWarmPool:
 def known_warm_processes(home: Path) -> Iterator[WarmProcess]:
     """Yield the warm processes of a home, those too that are being made ready."""
     for folder in _folders(home):
-        with _reach(folder) as connection:
+        with connect(folder / "socket") or nullcontext() as connection:
             said = connection and _ask(connection, "status", folder)
             if connection and not said and (preparing := _read_preparing(folder, peer_of(connection).pid)):
                 yield preparing
@@ -79,20 +79,6 @@ def _folders(home: Path) -> list[Path]:
         return []
 
 
-class _reach:  # noqa: N801
-    """A connection to whoever listens in a folder, for a while."""
-
-    def __init__(self, folder: Path) -> None:
-        self._connection = connect(folder / "socket")
-
-    def __enter__(self) -> socket.socket | None:
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        if self._connection:
-            self._connection.close()
-
-
 def _ask(connection: socket.socket, what: str, folder: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
         connection.settimeout(_PATIENCE_SECONDS if serves(folder) else _PREPARING_SECONDS)
@@ -128,7 +114,7 @@ def _end(folder: Path) -> bool:
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < deadline:
-        with _reach(folder) as connection:
+        with connect(folder / "socket") or nullcontext() as connection:
             if connection is None:
                 return False
             pid = peer_of(connection).pid
