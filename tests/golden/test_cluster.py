@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import pytest
 
-from drumline.engine.kubernetes.manifests import objects
+from drumline.engine.kubernetes.manifests import objects, render
 from drumline.engine.kubernetes.opinion import objections
 from drumline.engine.kubernetes.place import place
 from drumline.engine.kubernetes.planned import cluster_of, with_cluster
-from drumline.engine.kubernetes.render import render
 from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.plan.bind import bind
 from drumline.spec.read import read_spec

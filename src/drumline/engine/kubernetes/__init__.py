@@ -52,8 +52,7 @@ class KubernetesEngine:
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write the objects that are submitted, but for their owner."""
-        from drumline.engine.kubernetes.manifests import objects  # noqa: PLC0415
-        from drumline.engine.kubernetes.render import render  # noqa: PLC0415
+        from drumline.engine.kubernetes.manifests import objects, render  # noqa: PLC0415
 
         plan = self._named(plan)
         return render(objects(plan, launches, self._code(plan).contents), form)

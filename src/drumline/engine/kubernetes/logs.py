@@ -44,25 +44,21 @@ class _Source:
     def __init__(self, pod: str, container: str, path: Path, tempo: Tempo) -> None:
         self.pod, self.container = pod, container
         self.file = LogFile(path)
-        self._pause = Pause(first=tempo.first_seconds, longest=tempo.longest_seconds)
+        self.backoff = Pause(first=tempo.first_seconds, longest=tempo.longest_seconds)
         self.over = asyncio.Event()  # nothing more is written to it
         self.is_whole = False  # up to the end, as it was when it was last looked at
         self.trouble = ""  # why not, if somebody said
 
-    def rest(self) -> None:
-        """All is well again."""
-        self._pause.rest()
-
     async def pause(self, *, at_least: float = 0.0) -> None:
         """Wait before the next try, longer each time, and not beyond the end of what is waited for."""
-        seconds = max(at_least, self._pause.next_seconds())
+        seconds = max(at_least, self.backoff.next_seconds())
         if self.over.is_set():
             await asyncio.sleep(seconds)
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.over.wait()
-            self.rest()
+            self.backoff.rest()
 
 
 class Collector:
@@ -168,7 +164,7 @@ class Collector:
                 file.append(pieces, has_gap=stream.has_gap)
                 if pieces:
                     stream.has_gap = False
-                    source.rest()
+                    source.backoff.rest()
         pieces = stream.end()
         file.append(pieces, has_gap=stream.has_gap)
         return "" if follow and stream.remark.startswith(_IS_REMOVED) else stream.remark

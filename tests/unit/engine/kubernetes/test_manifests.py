@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.manifests import attempt_objects, owned, shared_objects
+from drumline.engine.kubernetes.manifests import attempt_objects, owned, render, shared_objects
 from drumline.engine.kubernetes.opinion import objections
 from drumline.engine.kubernetes.place import place
 from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
-from drumline.engine.kubernetes.render import render
 from drumline.errors import InputError
 from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind

@@ -6,6 +6,7 @@ network policy. Others are an attempt's (`attempt_objects`): what runs the pods 
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,6 +20,7 @@ from drumline.engine.kubernetes.manifests.tfjob import tfjob
 from drumline.engine.kubernetes.paths import Object, name_of, new_object
 from drumline.engine.kubernetes.planned import cluster_of
 from drumline.plan.types import Launch, Plan
+from drumline.spec.write import write_yaml
 
 
 def objects(plan: Plan, launches: Sequence[Launch], carried: Sequence[Mapping[str, bytes]] = ()) -> list[Object]:
@@ -32,6 +34,13 @@ def objects(plan: Plan, launches: Sequence[Launch], carried: Sequence[Mapping[st
     if namespace is None:
         return every
     return [{**each, "metadata": {**each["metadata"], "namespace": namespace}} for each in every]
+
+
+def render(every: Sequence[Object], form: str) -> str:
+    """Write objects so that `kubectl create -f -` reads them."""
+    if form == "json":
+        return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(every)}, indent=2) + "\n"
+    return "---\n".join(write_yaml(each) for each in every)
 
 
 def shared_objects(
