@@ -18,7 +18,7 @@ from scaffold.workspace import COLDLY, Run, Workspace
 
 pytestmark = pytest.mark.skipif(COLDLY, reason="it compares warm replicas with cold ones")
 
-LAUNCHES = 6  # from one warm process: what a fork does not renew is repeated by the second already
+LAUNCHES = 3  # from one warm process: what a fork does not renew is repeated by the second already
 REPLICAS = 2
 
 # A script prints one line with what it drew; with a seed as its argument, everything is seeded first.
@@ -228,7 +228,8 @@ def compare(workspace: Workspace, python: Path, framework: str, script: str, mor
     """
     workspace.write("train.py", script)
     spec = f"framework: {framework}\nroles: {{worker: {REPLICAS}}}\n{more}\nrun: {python} train.py"
-    cold = launch(workspace, spec, "--no-warm")
+    alone = spec.replace(f"worker: {REPLICAS}", "worker: 1")  # one cold replica is enough to compare with
+    cold = launch(workspace, alone, "--no-warm")
     warm = [each for _ in range(LAUNCHES) for each in launch(workspace, spec)]
     values: dict[str, list[object]] = defaultdict(list)
     for drawn, constant, modules in cold + warm:
@@ -236,9 +237,9 @@ def compare(workspace: Workspace, python: Path, framework: str, script: str, mor
         assert {*modules} <= {*cold[0].modules}  # what few use is imported later
         for name, value in drawn.items():
             values[name].append(value)
-    repeated = {name: found for name, found in values.items() if len(set(found)) != (LAUNCHES + 1) * REPLICAS}
+    repeated = {name: found for name, found in values.items() if len(set(found)) != len(cold + warm)}
     assert repeated == {}
-    seeded = launch(workspace, f"{spec} 3"), launch(workspace, f"{spec} 3", "--no-warm")
+    seeded = launch(workspace, f"{spec} 3"), launch(workspace, f"{alone} 3", "--no-warm")
     assert len({json.dumps([each.drawn, each.constant]) for replicas in seeded for each in replicas}) == 1
 
 
@@ -247,7 +248,7 @@ def launch(workspace: Workspace, spec: str, *words: str) -> list[Printed]:
     run = workspace.train(spec, *words)
     run.wait_for(Phase.FINISHED, GANG_SECONDS)
     assert notes(run) == ({""} if words else {"warm"})
-    return [read(run, f"worker.{index}") for index in range(REPLICAS)]
+    return [read(run, str(replica.id)) for replica in run.plan.replicas]
 
 
 def read(run: Run, replica: str) -> Printed:
