@@ -7,6 +7,7 @@ machine is away is tried again.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -49,6 +50,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(TryAgain(watch))
     config.add_cleanup(watch.stop)
     watch.start()
+
+
+def pytest_collection_finish() -> None:
+    """Take the collected tests, which stay to the end, out of what the garbage collector goes through each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
