@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check quick test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema session dist clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -23,19 +23,39 @@ $(READY): pyproject.toml constraints/dev.txt
 demo: $(READY) ## Train a real model on two workers here
 	scripts/demo
 
+# Side by side, the output of each in one piece.
+BESIDE := $(MAKE) --no-print-directory --output-sync=target
+CHECKS := types lint layers assertions
+
 check: $(READY) ## Lint, types, layers, and that every test asserts something
+	@$(BESIDE) --jobs=2 $(CHECKS)
+
+types: $(READY)
 	@scripts/cached --restore
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	@scripts/cached --keep
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+layers: $(READY)
 	$(BIN)/lint-imports
+
+assertions: $(READY)
 	PYTHONPATH=tests $(BIN)/python -m assertions
 
-quick: check ## Lint, types and unit tests, in a minute
+quick: $(READY) ## Lint, types and unit tests, in a minute
+	@$(BESIDE) --jobs=3 unit $(CHECKS)
+
+unit: $(READY)
 	DRUMLINE_TEST_QUICK=1 $(BIN)/python -m pytest -q -n 2 tests/unit
 
-test: check ## All checks, and all tests that need no cluster
+collected: $(READY)
+	$(BIN)/python -m pytest -q --collect-only > /dev/null  # once, else each worker compiles all tests
+
+test: $(READY) ## All checks, and all tests that need no cluster
+	@$(BESIDE) --jobs=2 collected $(CHECKS)
 	scripts/environment tensorflow tensorboard torch jax
 	scripts/environment --example estimator
 	scripts/pythons --wheels

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from scaffold.waiting import PATIENCE_SECONDS
+
 Object = dict[str, Any]
 
 
@@ -126,6 +128,6 @@ def run(test: Awaitable[None]) -> None:
     """Run a test that is a coroutine."""
 
     async def limited() -> None:
-        await asyncio.wait_for(test, 60)
+        await asyncio.wait_for(test, PATIENCE_SECONDS)
 
     asyncio.run(limited())

@@ -16,6 +16,7 @@ class Slow:
     """An engine whose starts wait until they may go on, and everything that became of what was ordered."""
 
     def __init__(self) -> None:
+        self.waits = asyncio.Event()
         self.may_start = asyncio.Event()
         self.done: list[Ordered | str] = []
         self.performer = Performer(self.perform)
@@ -23,6 +24,7 @@ class Slow:
 
     async def perform(self, action: Ordered) -> None:
         if not isinstance(action, Stop):
+            self.waits.set()
             try:
                 await self.may_start.wait()
             except asyncio.CancelledError:
@@ -65,8 +67,7 @@ def test_a_stop_overtakes_a_start_that_waits_and_the_start_is_given_again() -> N
         slow = Slow()
         start, first, second = Start(0), Stop((FIRST,), 0, 5.0), Stop((FIRST,), 0, 0.0)
         slow.performer.order(start)
-        for _ in range(10):
-            await asyncio.sleep(0)
+        await slow.waits.wait()
         slow.performer.order(first)
         slow.performer.order(second)
         await slow.until_done(3)

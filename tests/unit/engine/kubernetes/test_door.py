@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.kubernetes.door import open_door
+from scaffold.waiting import PATIENCE_SECONDS
 
 
 def write_kubeconfig(folder: Path, server: str) -> str:
@@ -41,7 +42,7 @@ def test_a_request_that_is_cancelled_while_tls_begins_leaves_no_connection(tmp_p
             request.cancel()
             await asyncio.gather(request, return_exceptions=True)
             with suppress(TimeoutError):
-                await asyncio.wait_for(closed.wait(), 30)
+                await asyncio.wait_for(closed.wait(), PATIENCE_SECONDS)
             await client.aclose()
         return closed.is_set()
 

@@ -22,6 +22,7 @@ from drumline.engine.ssh.planned import Host, Hosts
 from drumline.engine.ssh.reports import Report
 from drumline.engine.ssh.shell import Shell
 from drumline.errors import EngineError
+from scaffold.waiting import PATIENCE_SECONDS
 
 HOST = Host("h1")
 
@@ -234,7 +235,7 @@ def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spo
             door.hear_from(cast("Any", Speaker(spoken, EVENT)))
 
         door = Door(come_in)
-        await asyncio.wait_for(door.run(), 10)
+        await asyncio.wait_for(door.run(), PATIENCE_SECONDS)
         assert len(opened) == 3
         assert door.is_broken
         assert not door.is_up
@@ -263,7 +264,7 @@ def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
             await door.ask({"do": "clock"}, ClockAnswer)
 
         door = Door(come_in)
-        await asyncio.wait_for(door.run(), 10)
+        await asyncio.wait_for(door.run(), PATIENCE_SECONDS)
         assert door.is_broken
 
     assert meet(go) == []

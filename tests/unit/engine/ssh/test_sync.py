@@ -20,6 +20,7 @@ from drumline.plan.types import Place, Plan
 from drumline.run.event import ProjectCarried
 from drumline.run.origin import origin_from_json
 from scaffold.plans import plan_of
+from scaffold.waiting import PATIENCE_SECONDS
 from unit.engine.agent.host import Host, listing
 
 NAMES = ("a", "b", "c")
@@ -223,7 +224,7 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(
         await asyncio.wait([going])
         assert warned == ["the output is not fetched: the connection to a broke"]
 
-    transfer.runner.run(asyncio.wait_for(follow(), 60))
+    transfer.runner.run(asyncio.wait_for(follow(), PATIENCE_SECONDS))
 
 
 def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., ProjectTransfer]) -> None:
@@ -357,7 +358,7 @@ def collect(transfer: ProjectTransfer, *, rate_bytes: int, looks: int) -> None:
     host = Reached(transfer, "a")
     slow = SlowSync(transfer.plan, transfer.site, transfer.run_dir, {"a": host})
     slow.come(host, rate_bytes=rate_bytes, looks=looks)
-    transfer.runner.run(asyncio.wait_for(slow.collect(), 60))
+    transfer.runner.run(asyncio.wait_for(slow.collect(), PATIENCE_SECONDS))
 
 
 @pytest.mark.parametrize("rate_bytes", [0, 1])
