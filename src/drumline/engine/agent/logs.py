@@ -46,18 +46,17 @@ class LogFollower:
         self._write = write
         self._is_busy = is_busy
         self._followed: dict[Incarnation, _Followed] = {}
-        self._events: deque[Event] = deque()
+        self._events: deque[tuple[Event, dict[str, Any]]] = deque()  # each with what is sent beside it
         self._is_waiting = False
-        self.usage_of: Callable[[Incarnation], dict[str, Any] | None] = lambda _: None  # what an ended incarnation used
 
     def follow(self, life: Incarnation, offset: int) -> None:
         """Send the log of this incarnation from this offset on."""
         self._followed.setdefault(life, _Followed(life.folder(self._run_dir), offset))
         self._wait()
 
-    def tell(self, event: Event) -> None:
-        """Send this event, after all that came before it."""
-        self._events.append(event)
+    def tell(self, event: Event, **more: Any) -> None:
+        """Send this event and more about it, after all that came before it."""
+        self._events.append((event, more))
         self.look()
 
     def look(self) -> None:
@@ -65,13 +64,10 @@ class LogFollower:
         for life, followed in self._followed.items():
             self._pump(life, followed)
             self._report(life, followed)
-        while self._events and self._may_send(self._events[0]):
-            event = self._events.popleft()
-            more: dict[str, Any] = {}
+        while self._events and self._may_send(self._events[0][0]):
+            event, more = self._events.popleft()
             if isinstance(event, ReplicaExited):
-                life = Incarnation.of(event)
-                self._conclude(life)
-                more = {"usage": self.usage_of(life)}
+                self._conclude(Incarnation.of(event))
             self._write({"do": "event", "event": event_to_data(event), **more}, b"")
         self._wait()
 

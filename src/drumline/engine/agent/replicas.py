@@ -34,6 +34,7 @@ from drumline.engine.tasks import Tasks
 from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Harm
+from drumline.run.event import ReplicaExited
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder
@@ -89,7 +90,6 @@ class Replicas:
         capacity = _allowed(find_capacity(cores, environ), message["allowed"])
         self._site = Site(directory, base, cores, _python_dir(own), capacity, cache=base / "cache", warm=own)
         self._follower = LogFollower(self._run_dir, self._loop, self._write, self._is_busy)
-        self._follower.usage_of = self._usage_of
         engine = LocalEngine(self._site, environ, lease)
         self._session = await self._sessions.enter_async_context(engine.open(self._run_dir))
         self._tasks.begin(self._read_events())
@@ -99,7 +99,10 @@ class Replicas:
 
     async def _read_events(self) -> None:
         async for event in self._session.events():
-            self._follower.tell(event)
+            if isinstance(event, ReplicaExited):
+                self._follower.tell(event, usage=self._usage_of(Incarnation.of(event)))
+            else:
+                self._follower.tell(event)
 
     def _use(self, package: Path) -> None:
         """Note now and then that this package is used: agents of other hosts may see it, and not our lock on it."""

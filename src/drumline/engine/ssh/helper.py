@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from drumline.engine.agent.launches import life_to_data
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.notes import End
+from drumline.engine.notes import note, read_end, read_notes
+from drumline.engine.tracker import Tracked
 from drumline.run.event import Exit
 from drumline.run.traces import LOG
+
+_HOSTS = "hosts"  # in its trace: where it is
 
 
 class Part:
@@ -23,7 +26,7 @@ class Part:
         self.kill_at: float | None = None
         self.exit: Exit | None = None
         self.begins = False  # all that it needs is there
-        self.is_late = False  # it came when all others were done, whose end was told
+        self.is_late = False  # it began when all others were done, whose end was reported
 
     @property
     def offset(self) -> int:
@@ -33,49 +36,47 @@ class Part:
         return 0
 
 
-class Helper:
-    """A life of a helper, on all its hosts."""
+class Helper(Tracked):
+    """An incarnation of a helper, on all its hosts."""
 
-    def __init__(self, life: Incarnation, folder: Path, hosts: Sequence[str]) -> None:
-        self.life = life
-        self.folder = folder
+    def __init__(self, incarnation: Incarnation, folder: Path) -> None:
+        super().__init__(incarnation, folder)
+        hosts = read_notes(folder).get(_HOSTS)
+        self.has_begun = bool(hosts)  # under this supervisor or an earlier one
+        self.parts = {host: Part(folder, host) for host in hosts or ()}
         self.plans: dict[str, str] = {}  # of each host, as JSON
-        self.parts = {host: Part(folder, host) for host in hosts}
-        self.has_started = False
-        self.end: End | None = None
+        self.end = read_end(folder)
+
+    def note_hosts(self, hosts: Iterable[str]) -> None:
+        """Record on which hosts it is."""
+        note(self.folder, {_HOSTS: list(hosts)})
 
     @property
     def goes_on(self) -> bool:
-        """Whether anybody is at work, or about to be, as far as anybody knows."""
+        """Whether it works on a host, or is about to, as far as is known."""
         return self.end is None or any(part.is_late and part.exit is None for part in self.parts.values())
 
     def is_done_on(self, host: str) -> bool:
-        """Whether all is well on this host; on those that were there in time, it is once the end was."""
+        """Return whether it has succeeded on this host; on those that were there in time, it has once all have."""
         part = self.parts.get(host)
         if part is None or self.end is None or not self.end.exit.ok:
             return False
         return not part.is_late or bool(part.exit and part.exit.ok)
 
     def waits_on(self, host: str) -> bool:
-        """Whether somebody is at work on this host, or about to be."""
+        """Return whether it works on this host, or is about to."""
         part = self.parts.get(host)
         return part is not None and part.exit is None and (self.end is None or part.is_late)
 
     def orders(self, host: str, now: float) -> Iterator[dict[str, Any]]:
-        """What a host is to be told, as often as it answers anew."""
+        """Yield what a host is to be told whenever it answers."""
         part = self.parts.get(host)
         if part is None or not self.waits_on(host) or not part.begins:
             return
-        name, offsets = str(self.life.replica), {life_to_data(self.life): part.offset}
+        name, offsets = life_to_data(self.id), {life_to_data(self.id): part.offset}
         if part.kill_at is None:
-            about = {"helper": name, "incarnation": self.life.incarnation, "attempt": 0}
+            about = {"helper": str(self.id.replica), "incarnation": self.id.incarnation, "attempt": 0}
             yield {"do": "prepare", **about, "plan": self.plans[host], "offsets": offsets}
         else:
-            lives = [life_to_data(self.life)]
-            yield {
-                "do": "stop",
-                "lives": lives,
-                "attempt": 0,
-                "grace": max(0.0, part.kill_at - now),
-                "offsets": offsets,
-            }
+            grace = max(0.0, part.kill_at - now)
+            yield {"do": "stop", "lives": [name], "attempt": 0, "grace": grace, "offsets": offsets}
