@@ -27,7 +27,6 @@ HostEvent = ReplicaStarted | ReplicaExited | RoomFound | AttemptDelayed | Engine
 _FILES = (REPORT, ERROR, STACKS)
 _REASONS = ("", "LeaseOver")  # that a keeper writes; others are for this machine to conclude
 _NOTE_CHARS = 200
-_MESSAGE_BYTES = 4096
 _MOST_PID = (1 << 31) - 1
 
 
