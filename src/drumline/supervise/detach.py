@@ -6,6 +6,7 @@ import gc
 import os
 import signal
 import sys
+import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,6 +20,8 @@ from drumline.store.folder import RunFolder
 from drumline.supervise.control import RefreshCopy
 from drumline.words import of_system
 
+_THREADS_GONE_SECONDS = 5.0
+_MOMENT_SECONDS = 0.001
 Asked = StopRequested | ResumeRequested | SupervisorReturned | RefreshCopy
 
 
@@ -54,6 +57,7 @@ def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
 
 def _fork(path: Path, asked: Asked | None) -> str:
     """Fork a supervisor and return its answer; nothing if it ends without one."""
+    _wait_threads_gone()
     answers, answer = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -67,6 +71,17 @@ def _fork(path: Path, asked: Asked | None) -> str:
         os.close(answer)
     with os.fdopen(answers, "rb") as stream:
         return stream.read().decode()
+
+
+def _wait_threads_gone() -> None:
+    """Return when this process has no other thread, within a limited time.
+
+    A thread that was joined may still run destructors of libraries, and the locks that it holds would be held in the
+    child for ever: so a supervisor hung in OpenSSL, whose keys were read by threads before.
+    """
+    until = time.monotonic() + _THREADS_GONE_SECONDS
+    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until:  # noqa: PTH208
+        time.sleep(_MOMENT_SECONDS)
 
 
 class _Answer:
