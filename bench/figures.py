@@ -32,8 +32,8 @@ MISSED = """
 # Why a figure is what it is, by a part of its name; shown when it misses its goal.
 REASONS = {
     "until all are up": "Before the first replica is forked, `drumline train` starts Python (10 ms) and loads what"
-    " reads a spec (35 to 45 ms), reads, checks and plans; the supervisor loads its own part beside that, on another"
-    " core ([ADR 0039](adr/0039-one-reads-the-other-gets-ready.md)). honcho reads one line of a Procfile instead.",
+    " reads a spec (35 to 45 ms), reads, checks and plans, and then forks the supervisor"
+    " ([ADR 0004](adr/0004-one-launch-and-one-event-loop.md)). honcho reads one line of a Procfile instead.",
     "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
     " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
     "1 worker": "One process that has all cores should be the same both ways.",

@@ -9,7 +9,9 @@ from drumline import runtime
 from drumline.plan.bind import CONTRACT
 
 README = sections(ROOT / "README.md")
-ADRS = sorted((ROOT / "docs" / "adr").glob("*.md"))
+DECISIONS = ROOT / "docs" / "adr"
+ADRS = sorted(DECISIONS.glob("0*.md"))
+OTHERS = (DECISIONS / "README.md", ROOT / "CHANGELOG.md")
 
 
 def test_readme_has_every_variable_of_the_contract() -> None:
@@ -30,7 +32,7 @@ def test_readme_has_every_target_of_the_makefile() -> None:
 
 def test_every_link_of_the_pages_leads_somewhere() -> None:
     dead = []
-    for page in (*PAGES, *ADRS, ROOT / "CHANGELOG.md"):
+    for page in (*PAGES, *ADRS, *OTHERS):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
             name, _, anchor = target.partition("#")
             path = page.parent / name if name else page
@@ -45,14 +47,34 @@ def anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def test_the_index_names_every_page_and_every_decision() -> None:
+def test_the_index_names_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
-    pages = [page for page in (*PAGES, *ADRS) if page.parent != ROOT and page.name != "README.md"]
-    assert not [page.name for page in pages if f"{page.relative_to(ROOT / 'docs')})" not in index]
+    pages = [page for page in PAGES if page.parent != ROOT and page.name != "README.md"]
+    assert not [
+        page.name for page in (*pages, DECISIONS / "README.md") if f"{page.relative_to(ROOT / 'docs')})" not in index
+    ]
+
+
+def test_the_index_of_decisions_names_every_one() -> None:
+    index = (DECISIONS / "README.md").read_text()
+    assert not [page.name for page in ADRS if f"]({page.name})" not in index]
 
 
 def test_decisions_are_numbered_without_a_gap() -> None:
     assert [adr.name[:4] for adr in ADRS] == [f"{number:04}" for number in range(1, len(ADRS) + 1)]
+
+
+def test_a_decision_that_is_referred_to_is_there() -> None:
+    known = {adr.name[:4] for adr in ADRS}
+    folders = ("src", "tests", "bench", "docs", "scripts", "examples")
+    texts = [path for folder in folders for kind in ("*.py", "*.md", "*.txt") for path in (ROOT / folder).rglob(kind)]
+    named = {
+        f"{path.relative_to(ROOT)}: {number}"
+        for path in (*texts, *OTHERS, ROOT / "README.md")
+        for number in re.findall(r"\b(?:ADR |adr/)(\d{4})", path.read_text("utf-8", "replace"))
+        if number not in known
+    }
+    assert not named
 
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
