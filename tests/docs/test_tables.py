@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import yaml
+
 from docs.pages import PAGES, ROOT, read_table, sections
 from drumline import runtime
 from drumline.plan.bind import CONTRACT
@@ -11,7 +13,7 @@ from drumline.plan.bind import CONTRACT
 README = sections(ROOT / "README.md")
 DECISIONS = ROOT / "docs" / "adr"
 ADRS = sorted(DECISIONS.glob("0*.md"))
-OTHERS = (DECISIONS / "README.md", ROOT / "CHANGELOG.md")
+OTHERS = (DECISIONS / "README.md", *(ROOT / name for name in ("CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")))
 
 
 def test_readme_has_every_variable_of_the_contract() -> None:
@@ -75,6 +77,26 @@ def test_a_decision_that_is_referred_to_is_there() -> None:
         if number not in known
     }
     assert not named
+
+
+def test_what_the_pages_for_contributors_name_is_there() -> None:
+    text = "".join((ROOT / name).read_text() for name in ("CONTRIBUTING.md", ".github/pull_request_template.md"))
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    made = re.findall(r"`make ([a-z-]+)`", text)
+    assert set(made) <= set(targets)
+    named = re.findall(r"[` ]((?:src|tests|docs|bench|scripts|cli|run|engine)/[a-z_./-]+)`", text)
+    assert len(named) > 10
+    assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/drumline" / name).exists()]
+
+
+def test_the_workflow_runs_what_is_there_from_actions_of_a_pinned_version() -> None:
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
+    used = [step["uses"] for step in steps if "uses" in step]
+    assert used
+    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", each) for each in used)
+    made = {step["run"].removeprefix("make ") for step in steps if step.get("run", "").startswith("make ")}
+    assert made == {"test", "test-hosts", "test-cluster"}
 
 
 def test_the_changelog_has_a_place_for_what_comes_next() -> None:
