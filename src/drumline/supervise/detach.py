@@ -74,14 +74,14 @@ def _fork(path: Path, asked: Asked | None) -> str:
 
 
 def _wait_threads_gone() -> None:
-    """Return when this process has no other thread, within a limited time.
+    """Return when this process has no other thread, or after a time limit.
 
-    A thread that was joined may still run destructors of libraries, and the locks that it holds would be held in the
-    child for ever: so a supervisor hung in OpenSSL, whose keys were read by threads before.
+    A thread that was joined may still run destructors of libraries; a lock that it holds would stay held in the child.
     """
     until = time.monotonic() + _THREADS_GONE_SECONDS
-    while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until:  # noqa: PTH208
-        time.sleep(_MOMENT_SECONDS)
+    with suppress(FileNotFoundError):  # other systems do not list threads
+        while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until:  # noqa: PTH208
+            time.sleep(_MOMENT_SECONDS)
 
 
 class _Answer:

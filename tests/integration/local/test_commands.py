@@ -133,8 +133,9 @@ def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(s
 
 
 def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: Workspace) -> None:
-    for _ in range(10):
-        run = stranger.train("run: exec sleep 1000\ntimeouts: {grace: 1}")
+    for attempts in range(1, 21):
+        run = stranger.train("run: echo $$ >> $HERE/up; exec sleep 1000\ntimeouts: {grace: 1}")
+        stranger.wait_numbers("up", attempts)  # the limit is for what is started after the replica
         facts = run.folder.facts_file.stat().st_ino
         supervisor = wait_until(run.supervisor)
         subprocess.run([*stranger.before, "prlimit", "--pid", str(supervisor), "--nproc=1:1"], check=True)
