@@ -36,6 +36,9 @@ REASONS = {
     " ([ADR 0004](adr/0004-one-launch-and-one-event-loop.md)). honcho reads one line of a Procfile instead.",
     "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
     " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
+    "torch-2: first step on all, following": "torch 2.15 imports `torch._dynamo`, 840 modules in 1.4 to 2.0 s, when a"
+    " script makes its DistributedDataParallel. A warm process imports `torch` and what `warm.import` names, nothing"
+    " else; with that module named there, launches were slower still.",
     "1 worker": "One process that has all cores should be the same both ways.",
     "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
     " while by hand all workers import it at the same time, on all cores. Where those do not slow each other down, as"
