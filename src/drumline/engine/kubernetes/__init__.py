@@ -68,7 +68,7 @@ class KubernetesEngine:
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
         """Watch the run's pods, and stay connected."""
-        from drumline.engine.kubernetes.session import ClusterSession  # noqa: PLC0415 - who only places has no use for it
+        from drumline.engine.kubernetes.session import ClusterSession  # noqa: PLC0415 - commands that only place do not need it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
         plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))

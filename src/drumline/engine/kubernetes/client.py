@@ -26,7 +26,7 @@ from drumline.plan.types import Launch, Plan
 
 T = TypeVar("T")
 
-_KILL = ("/bin/sh", "-c", "kill -KILL -1")  # all that is in the pod, but for whoever asks
+_KILL = ("/bin/sh", "-c", "kill -KILL -1")  # every process of the pod but this one
 _HURRY_SECONDS = 30.0  # for a server that does not answer
 _REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
 
@@ -89,10 +89,10 @@ class ClusterClient:
         job = preparation(plan, helper.replica, parts=parts, incarnation=helper.incarnation)
         await self.orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
-    async def let_go(self) -> None:
-        """Have nobody of the line wait for a name any more: a kubelet brings that into its pods, within a minute or so.
+    async def release_waiting(self) -> None:
+        """Have no replica wait for a name any more; kubelets pass that on to their pods within about a minute.
 
-        Who may not say so has them wait, as long as starting may take.
+        Where that is not granted, replicas wait until the start timeout.
         """
         with suppress(RefusedError):
             await self.orders.mark_begun(has_begun=True)
@@ -107,7 +107,7 @@ class ClusterClient:
                 await asyncio.sleep(_REFUSED_SECONDS)
 
     async def hurry(self, pod: str, container: str, grace_seconds: float) -> None:
-        """Kill everybody in a pod whose kubelet waits for the end of a longer grace, which no second order shortens."""
+        """Kill all processes of a pod whose kubelet waits for a longer grace, which no second order shortens."""
         from drumline.engine.kubernetes.shell import execute, nowhere  # noqa: PLC0415 - few are in such a hurry
 
         pause = Pause(_HURRY_SECONDS)

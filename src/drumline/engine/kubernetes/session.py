@@ -71,7 +71,7 @@ class ClusterSession:
         self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.settled)
         self._tally = Tally(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
-        self._has_begun = False  # as the cluster was told: somebody of this attempt has ended
+        self._has_begun = False  # the cluster knows that a replica of this attempt has ended
         self._launched: set[Incarnation] = set()  # by us
         self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
         self._warnings: set[str] = set()
@@ -104,11 +104,11 @@ class ClusterSession:
         for each in kept:
             each.makers = self._makers.of(each.id)
         if wanted:
-            has_begun = self._somebody_ended()
+            has_begun = self._has_ended_replica()
             starts = [lives[each] for each in wanted]
             self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_begun=has_begun), wanted))
         self._has_begun = False
-        self._let_late_go()
+        self._release_waiting()
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the Job of a helper, unless it was started before; what builds the image is a process here."""
@@ -167,13 +167,13 @@ class ClusterSession:
         await self._api.client.aclose()
 
     def traces(self) -> Iterator[Path]:
-        """The folders of all lives that go on, and of those that ended since this was asked last."""
+        """Return the folders of all incarnations that run, and of those that ended since the last call."""
         yield from self._tracker.traces()
         if self._build:
             yield from self._build.traces()
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """What lives have used by the last that the cluster said of them."""
+        """Return the last usage that the cluster has reported of each incarnation."""
         lives = [each for each in self._tracker if each.pod and each.take_measured()]
         pods = {each.pod_name: each.node for each in lives if not each.is_over}
         if pods and self._tally.is_due(watched=watched):
@@ -183,19 +183,24 @@ class ClusterSession:
     async def _measure(self, pods: Mapping[str, str]) -> None:
         self._tally.take(await self._metrics.read(pods))
 
-    def _let_late_go(self) -> None:
-        """Let nobody wait for the name of somebody who has ended: all names were known, or that one had not begun."""
-        if awaits_names(self._plan) and not self._has_begun and self._somebody_waits() and self._somebody_ended():
+    def _release_waiting(self) -> None:
+        """Have no replica wait for the name of one that has ended."""
+        if (
+            awaits_names(self._plan)
+            and not self._has_begun
+            and self._has_waiting_replica()
+            and self._has_ended_replica()
+        ):
             self._has_begun = True
-            self._tasks.begin(self._cluster.let_go())
+            self._tasks.begin(self._cluster.release_waiting())
 
-    def _somebody_waits(self) -> bool:
-        """Whether somebody of this attempt may still look for names: in a TFJob, that looks as if it ran."""
+    def _has_waiting_replica(self) -> bool:
+        """Return whether a replica of this attempt may still wait for names; in a TFJob it counts as started then."""
         looks_up = self._plan.engine == "tfjob"
         return any(not each.end and (looks_up or not each.has_started) for each in self._of_attempt())
 
-    def _somebody_ended(self) -> bool:
-        """Whether somebody of this attempt has done its work and is gone; of who fails, the line is told otherwise."""
+    def _has_ended_replica(self) -> bool:
+        """Return whether a replica of this attempt has succeeded; a failure ends the attempt by itself."""
         return any(each.end and each.end.exit.ok for each in self._of_attempt())
 
     def _of_attempt(self) -> Iterator[TrackedPod]:
@@ -212,12 +217,13 @@ class ClusterSession:
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
-    def _useless_maker(self, life: Incarnation) -> str | None:
-        """The Job that would have made a pod for this life, if nobody else needs it."""
-        (maker, *_) = self._makers.of(life)
-        if life.replica.is_helper or maker == names.job(self._plan, life.replica, life.attempt, life.incarnation):
+    def _useless_maker(self, incarnation: Incarnation) -> str | None:
+        """Return the Job that would have made a pod for this incarnation, if no other one needs it."""
+        (maker, *_) = self._makers.of(incarnation)
+        replica, attempt = incarnation.replica, incarnation.attempt
+        if replica.is_helper or maker == names.job(self._plan, replica, attempt, incarnation.incarnation):
             return maker
-        others = [Incarnation(each.id, life.attempt, 0) for each in self._plan.replicas]
+        others = [Incarnation(each.id, attempt, 0) for each in self._plan.replicas]
         sharing = [self._tracker.find(each) for each in others if self._makers.of(each)[0] == maker]
         return maker if all(each.is_stopped or each.end for each in sharing) else None
 
@@ -255,7 +261,7 @@ class ClusterSession:
             self._tasks.begin(self._cluster.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: TrackedPod) -> None:
-        """Delete a pod, as gently as it was asked for; of who was not, its Job is over and it should not be."""
+        """Delete a pod with the grace of its stop; one that was not stopped with the least grace: its Job is over."""
         if kept.pod:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
             kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
@@ -269,7 +275,7 @@ class ClusterSession:
     async def _watch_pods(self) -> None:
         async for change in self._cluster.pod_changes():
             self._pods.see(change)
-            self._let_late_go()
+            self._release_waiting()
             for pod in change.objects:
                 if is_silent(pod) and not is_to_go(pod):
                     lost = span(cluster_of(self._plan).lost_seconds)

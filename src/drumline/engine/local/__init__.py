@@ -81,7 +81,7 @@ class LocalEngine:
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[LocalSession]:
         """Return the session of a run; its processes outlive it."""
-        from drumline.engine.local.session import LocalSession  # noqa: PLC0415 - who only places has no use for it
+        from drumline.engine.local.session import LocalSession  # noqa: PLC0415 - commands that only place do not need it
 
         yield LocalSession(run_dir, self._site, self._environ, self._lease)
 

@@ -123,7 +123,7 @@ class LocalSession:
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard on loopback, or take up the one that is there."""
-        from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few have it, and nobody at the start
+        from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few runs have it, and none at the start
 
         server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
         if server.resume():
@@ -169,7 +169,7 @@ class LocalSession:
         self._running.stop(wanted, grace_seconds=grace_seconds)
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Measure everybody with all that it started; what has ended is in its trace."""
+        """Measure each replica with all processes that it started; the usage of ended ones is in their traces."""
         from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
 
         keepers, found = {}, []
@@ -183,13 +183,13 @@ class LocalSession:
         return found
 
     async def pulses(self) -> Sequence[Pulse]:
-        """Count what everybody has done, with all that it started."""
+        """Return what each replica has done, with all processes that it started."""
         from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
 
         return [*read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})]
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Look at everybody's sockets, each in its own network."""
+        """Return the sockets of each replica, in its own network."""
         from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only where a line does not form
 
         return [*read_sockets(self._running.living())]

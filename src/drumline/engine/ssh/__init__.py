@@ -67,7 +67,7 @@ class SshEngine:
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
         """Connect to all hosts, and stay connected."""
-        from drumline.engine.ssh.session import SshSession  # noqa: PLC0415 - who only places has no use for it
+        from drumline.engine.ssh.session import SshSession  # noqa: PLC0415 - commands that only place do not need it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
         session = SshSession(plan_from_json((run_dir / "plan.json").read_text("utf-8")), run_dir, self._site)

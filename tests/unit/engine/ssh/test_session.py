@@ -161,8 +161,10 @@ def test_after_an_error_what_arrives_is_still_read(
 def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fetched(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    failed = asyncio.Event()
+
     async def collect(_: ProjectSync) -> None:
-        await asyncio.sleep(20.0)
+        await failed.wait()
         raise EngineError("h1 has no disk")
 
     monkeypatch.setattr(ProjectSync, "collect", collect)
@@ -171,7 +173,7 @@ def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fet
     for _ in range(2):
         played.host("h1").report(ended(CHIEF))
     assert not played.events()
-    played.loop.pass_time(20.0)
+    failed.set()
     assert played.events() == [EngineWarned(0, "the output is not here: h1 has no disk"), ended(CHIEF)]
 
 
@@ -179,7 +181,7 @@ def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fet
 def test_a_chief_that_is_stopped_is_not_waited_for_until_all_of_its_output_is_here(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, grace_seconds: float, waits_seconds: float
 ) -> None:
-    monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.sleep(10_000.0))
+    monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
     played = run()
     played.place_and_start()
     played.host("h1").report(ended(CHIEF))
@@ -195,7 +197,7 @@ def test_a_chief_that_is_stopped_is_not_waited_for_until_all_of_its_output_is_he
 def test_hosts_are_released_in_time_while_one_sends_its_output_without_an_end(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.sleep(10_000.0))
+    monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
     (tmp_path / UNREACHED).write_text(doubts_to_text([Doubt("h1")]))
     played = run()
     played.place_and_start()
