@@ -13,7 +13,7 @@ import click
 
 from drumline import __version__
 from drumline.cli import terminal
-from drumline.cli.elsewhere import meant_by
+from drumline.cli.synonyms import command_hint
 from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
 from drumline.words import of_system
 
@@ -88,7 +88,7 @@ class LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for an unknown one, name the one that is probably meant."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
-            raise InputError(f"no command `{args[0]}`", hint=meant_by(args[0], COMMANDS))
+            raise InputError(f"no command `{args[0]}`", hint=command_hint(args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)
         if ctx.resilient_parsing and name and command:  # a shell completes
             import_module("drumline.cli.complete").offer_runs(name, command)

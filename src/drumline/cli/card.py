@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from drumline.cli.frame import BAR
+from drumline.cli.hints import hint_for
 from drumline.cli.progress import describe, progress_data
-from drumline.cli.remedies import remedy_for
 from drumline.cli.text import span, utc
 from drumline.plan.types import ReplicaId
 from drumline.run.failure import describe_end
@@ -25,7 +25,7 @@ def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool
 
     A correction names another cause than a card that was shown before.
     """
-    remedy = remedy_for(card.cause, card.python)
+    remedy = hint_for(card.cause, card.python)
     hints = [f"hint: {remedy}"] if remedy else []
     headline = f"Correction: {_headline(run, card)}" if is_correction else _headline(run, card)
     head = [headline, _facts(run, card), _corrected(run, card)]

@@ -7,14 +7,14 @@ from shlex import quote
 from signal import Signals
 
 from drumline.cli.card import card_data, spell_card
-from drumline.cli.find import look_around
+from drumline.cli.find import refresh_copy
 from drumline.cli.frame import Frame, terminal_columns
 from drumline.cli.goodput import describe_goodput, goodput_data
+from drumline.cli.output import engine_of, output_of
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
-from drumline.cli.row import note, run_data
+from drumline.cli.run_row import note, run_data
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import rounded, span, table_of, utc
-from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Describing
 from drumline.record import to_dict
 from drumline.run.describe import describe_revival
@@ -30,9 +30,9 @@ from drumline.words import clip, listed
 _LONGEST = 200  # of an exception; the log has the rest
 
 
-def bring_run_up_to_date(home: Path, text: str) -> None:
+def refresh_run(home: Path, text: str) -> None:
     """Have the run that this id names followed, if it is supervised elsewhere."""
-    look_around(find_folder(home, parse_target(text).run))
+    refresh_copy(find_folder(home, parse_target(text).run))
 
 
 def look_at_run(home: Path, text: str, form: str) -> Frame:
@@ -84,7 +84,7 @@ def _output(details: RunDetails) -> str:
     if details.plan.is_elsewhere:
         engine = engine_of(details)
         if isinstance(engine, Describing):
-            return engine.describe_output(written_of(details))
+            return engine.describe_output(output_of(details))
     return details.output_dir
 
 

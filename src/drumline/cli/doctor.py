@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
-from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_hint, print_json, print_lines
 from drumline.cli.text import FORM_OPTION, table
+from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Diagnosable, require
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import open_engine
@@ -42,7 +42,7 @@ def command(
     """
     patient = _patient(file, given, on, flags)
     engine = require(open_engine(patient.engine, patient.site), Diagnosable, "doctor", patient.engine)
-    with told_after_a_moment(f"looking at {patient.where}..."):
+    with waiting_notice(f"looking at {patient.where}..."):
         found = list(engine.examine(patient))
     if form == "json":
         print_json([to_dict(each) for each in found])

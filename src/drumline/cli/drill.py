@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 import click
 
-from drumline.cli.drilled import Bounds, show_report
+from drumline.cli.drill_report import Bounds, show_report
+from drumline.cli.drill_run import Drill, Moment
 from drumline.cli.find import find_run
 from drumline.cli.options import PARAMETER_OPTION, SECONDS, engine_flags
-from drumline.cli.rehearsal import Moment, Rehearsal
 from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
@@ -86,17 +86,17 @@ def command(
         loaded = load(what, given=given, on=on, flags=flags, unique=True, complete=True)
         folder, victim, saboteur = _start(loaded, replica_name, harm)
     is_own = target is None
-    rehearsal = Rehearsal(folder, victim, harm, saboteur)
+    drill = Drill(folder, victim, harm, saboteur)
     passed = False
     try:
-        if rehearsal.wait(moment):
-            reached = rehearsal.hurt()
+        if drill.wait(moment):
+            reached = drill.hurt()
             where = "" if reached is None else f" at step {reached}"
             print_line(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
-            report = rehearsal.see(within)
+            report = drill.see(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
-            print_line(f"drumline: {rehearsal.too_late} before the moment came; no replica was harmed", err=True)
+            print_line(f"drumline: {drill.too_late} before the moment came; no replica was harmed", err=True)
     finally:
         if is_own and not keep and not read_state(folder).phase.is_final:
             stop_run(folder, force=True)

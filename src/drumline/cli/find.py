@@ -19,7 +19,7 @@ def find_run(home: Path, run: str) -> RunFolder:
     Warn if its supervisor cannot be reached, and raise EngineError if that is of a version that is not understood.
     """
     folder = find_folder(home, run)
-    reach = look_around(folder)
+    reach = refresh_copy(folder)
     if reach and reach.problem:
         if reach.state == MISUNDERSTOOD:
             raise EngineError(reach.message, hint=reach.hint)
@@ -27,7 +27,7 @@ def find_run(home: Path, run: str) -> RunFolder:
     return folder
 
 
-def look_around(folder: RunFolder) -> Reach | None:
+def refresh_copy(folder: RunFolder) -> Reach | None:
     """Have a run followed that is supervised elsewhere; return how its supervisor stands, unless the run is over."""
     if read_reach(folder.path) is None:
         return None

@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from drumline.cli import COMMANDS
-from drumline.cli.elsewhere import HERE
+from drumline.cli.synonyms import SYNONYMS
 from drumline.cli.terminal import print_document
 from drumline.errors import InputError
 from drumline.words import nearest
@@ -65,5 +65,5 @@ def _overview() -> str:
 
 def _meant(word: str) -> str:
     """What to tell somebody who asked about something that has no page."""
-    near = nearest(word, (*TOPICS, *COMMANDS)) or HERE.get(word)
+    near = nearest(word, (*TOPICS, *COMMANDS)) or SYNONYMS.get(word)
     return f"did you mean `drumline help {near}`?" if near else "`drumline help` lists the topics"

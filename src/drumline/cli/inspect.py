@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from drumline.cli.find import find_whole_run
-from drumline.cli.written import engine_of, written_of
+from drumline.cli.output import engine_of, output_of
 from drumline.engine.abilities import Browsable, require
 from drumline.engine.output import Output
 from drumline.store.clock import read_clock
@@ -29,4 +29,4 @@ def find_output(run: str) -> Output:
     """What the run of this number has written."""
     details = run_details(find_whole_run(run, "all replicas of a run write to one place", "say `RUN`"), read_clock())
     browsable = require(engine_of(details), Browsable, "access to the output", details.plan.engine)
-    return browsable.open_output(written_of(details))
+    return browsable.open_output(output_of(details))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import click
 
 from drumline.cli.find import find_whole_run
-from drumline.cli.patience import told_after_a_moment
 from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
+from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Doubting
 from drumline.engine.output import Written
 from drumline.engine.registry import open_engine
@@ -43,7 +43,7 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
             running.append(folder)
     asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
     for folder, before in asked:
-        with told_after_a_moment(_waits(folder, force=force)):
+        with waiting_notice(_waits(folder, force=force)):
             state = wait_until_stopped(folder, before, force=force)
         if not state.phase.is_final:
             print_line(f"run {folder.id} was ended, and has been resumed since: {state.phase}")

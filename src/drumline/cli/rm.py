@@ -13,10 +13,10 @@ from pathlib import Path
 import click
 
 from drumline.cli.find import parse_whole_run
-from drumline.cli.patience import told_after_a_moment
+from drumline.cli.output import engine_of, output_of
 from drumline.cli.terminal import print_line
 from drumline.cli.volumes import remove_volumes
-from drumline.cli.written import engine_of, written_of
+from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Forgetting, Retaining, Storing
 from drumline.engine.output import stays_here
 from drumline.errors import DrumlineError, EngineError, InputError
@@ -51,7 +51,7 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
     if volumes:
         remove_volumes([details for _, details in doomed.values() if details], yes=yes)
     for folder, details in doomed.values():
-        with told_after_a_moment(f"removing run {folder.id}..."):
+        with waiting_notice(f"removing run {folder.id}..."):
             left = list(_left(details, volumes=volumes)) if details else [_left_of_damaged(folder)]
             for words in _forget(details) if details else ():
                 print_line(words, err=True)
@@ -68,7 +68,7 @@ def _forget(details: RunDetails) -> Iterator[str]:
     try:
         engine = engine_of(details)
         if isinstance(engine, Forgetting):
-            engine.forget(written_of(details))
+            engine.forget(output_of(details))
     except EngineError as error:
         first, *rest = error.message.split("\n")
         yield first
@@ -78,12 +78,12 @@ def _forget(details: RunDetails) -> Iterator[str]:
 def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
     """Yield what of a run stays where it is."""
     if not details.plan.is_elsewhere:
-        yield from stays_here(written_of(details))
+        yield from stays_here(output_of(details))
         return
     with suppress(EngineError):  # the engine is not installed any more, which `_forget` says
         engine = engine_of(details)
         if isinstance(engine, Retaining) and not (volumes and isinstance(engine, Storing)):
-            yield from engine.remains(written_of(details))
+            yield from engine.remains(output_of(details))
 
 
 def _left_of_damaged(folder: RunFolder) -> str:

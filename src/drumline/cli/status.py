@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from drumline.cli.frame import Frame, show, watch
-from drumline.cli.row import note, run_data
+from drumline.cli.run_row import note, run_data
 from drumline.cli.terminal import json_lines
 from drumline.cli.text import FORM_OPTION, span, table_of
 from drumline.default import DEFAULT_ENGINE
@@ -47,9 +47,9 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
         directory = None if everything else working_directory()
         look = partial(_look_at_runs, home, directory, limit or None, form)
     else:
-        from drumline.cli.details import bring_run_up_to_date, look_at_run  # noqa: PLC0415 - a list needs none of this
+        from drumline.cli.details import look_at_run, refresh_run  # noqa: PLC0415 - a list needs none of this
 
-        bring_run_up_to_date(home, target)
+        refresh_run(home, target)
         look = partial(look_at_run, home, target, form)
     if watching:
         watch(look)
@@ -61,10 +61,10 @@ def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: st
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
     if stale := [row.summary.id for row in listing.runs if _is_stale(row, now)]:
-        from drumline.cli.details import bring_run_up_to_date  # noqa: PLC0415 - few runs are supervised elsewhere
+        from drumline.cli.details import refresh_run  # noqa: PLC0415 - few runs are supervised elsewhere
 
         for run in stale:
-            bring_run_up_to_date(home, run)
+            refresh_run(home, run)
         listing = recent_runs(home, now, directory=directory, limit=limit)
     talk = []
     if listing.problems:

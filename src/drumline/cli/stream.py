@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from drumline.cli.footer import Footer
-from drumline.cli.log import chunks, last_state, last_states, plain, tame
+from drumline.cli.sanitize import chunks, last_state, last_states, plain, sanitize
 from drumline.cli.terminal import print_line, stdout_descriptor, write_bytes
 from drumline.cli.text import utc
 from drumline.run.state import Phase
@@ -40,8 +40,8 @@ class Screen:
         self._width = max(len(name) for name in ids) + 1
         self._timestamps = timestamps
         self._out = stdout_descriptor()
-        self._tames = os.isatty(self._out) if terminal is None else terminal
-        self.is_live = self._tames and os.environ.get("TERM") != "dumb"  # it can go up and clear
+        self._sanitizes = os.isatty(self._out) if terminal is None else terminal
+        self.is_live = self._sanitizes and os.environ.get("TERM") != "dumb"  # it can go up and clear
         self._colourful = self.is_live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._below: list[bytes] = []
@@ -68,7 +68,7 @@ class Screen:
         prefix = self._prefix(item.id, item.at, exact=item.exact)
         for chunk in chunks(item.data):
             data = last_states(chunk).removesuffix(b"\n")
-            data = self._encode(tame(data)) if self._tames else data
+            data = self._encode(sanitize(data)) if self._sanitizes else data
             yield prefix + data.replace(b"\n", b"\n" + prefix) + b"\n"
 
     def _change(self, item: Change) -> Iterator[bytes]:

@@ -62,7 +62,7 @@ def command() -> None:
 @click.option("--ps", multiple=True, metavar="HOST:PORT,...", help="The parameter servers.")
 @click.option("--evaluator", multiple=True, metavar="HOST:PORT", help="The evaluator, which the others do not know of.")
 @click.option("--task", metavar="ROLE:INDEX", help="The node to make it for, such as worker:0.")
-@click.option("--all", "everyone", is_flag=True, help="Make it for every node.")
+@click.option("--all", "every_node", is_flag=True, help="Make it for every node.")
 @click.option("--export", is_flag=True, help="As a line for the node's shell; short for -o shell.")
 @click.option("--python", is_flag=True, help="As lines for a script; short for -o python.")
 @click.option("-o", "--output", "form", type=click.Choice(["json", "shell", "python"]), help="How to print it.")
@@ -75,7 +75,7 @@ def make(
     ps: tuple[str, ...],
     evaluator: tuple[str, ...],
     task: str | None,
-    everyone: bool,
+    every_node: bool,
     export: bool,
     python: bool,
     form: str | None,
@@ -91,11 +91,11 @@ def make(
     nodes = [ReplicaId(role, index) for role in ROLES for index in range(len(cluster.get(role, ())))]
     findings = _examine_cluster(cluster, nodes)
     form = _choose_form(form, export=export, python=python)
-    if everyone and task:
+    if every_node and task:
         raise InputError("--task and --all do not go together", hint="keep one of them")
-    chosen = nodes if everyone else [_choose_node(task, nodes)]
+    chosen = nodes if every_node else [_choose_node(task, nodes)]
     show_all(findings)
-    for chunk in _write(chosen, cluster, form, everyone=everyone):
+    for chunk in _write(chosen, cluster, form, every_node=every_node):
         print_line(chunk)
 
 
@@ -176,7 +176,7 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
 
 
 def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Finding]:
-    """What `check` would say to the node that knows of everyone; its problems are ours."""
+    """What `check` would say to the node that knows of every_node; its problems are ours."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
     findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
     problems = [Problem(each.path, None, "", each.message) for each in findings if each.level == "problem"]
@@ -223,14 +223,14 @@ def _choose_form(form: str | None, *, export: bool, python: bool) -> str:
     return wanted.pop() if wanted else "json"
 
 
-def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, everyone: bool) -> Iterator[str]:
+def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, every_node: bool) -> Iterator[str]:
     """The lines of a result, node by node: all of a large cluster at once would fill the memory."""
-    if form == "json" and everyone:
+    if form == "json" and every_node:
         yield "{"
     for number, node in enumerate(chosen, start=1):
         last = number == len(chosen)
         text = json.dumps(tf_config(cluster, node))
-        if everyone and form != "json":
+        if every_node and form != "json":
             yield f"# {node} on {cluster[node.role][node.index]}"
         match form:
             case "shell":
@@ -241,10 +241,10 @@ def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, everyone
                 yield "# TensorFlow reads this when the strategy is created: it must stand before that."
                 yield f'os.environ["TF_CONFIG"] = {text!r}'
             case _:
-                yield f"  {json.dumps(str(node))}: {text}{'' if last else ','}" if everyone else text
-        if everyone and form != "json" and not last:
+                yield f"  {json.dumps(str(node))}: {text}{'' if last else ','}" if every_node else text
+        if every_node and form != "json" and not last:
             yield ""
-    if form == "json" and everyone:
+    if form == "json" and every_node:
         yield "}"
 
 

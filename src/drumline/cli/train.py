@@ -13,10 +13,10 @@ from drumline.cli.card import spell_card, spell_end
 from drumline.cli.check import show_plan
 from drumline.cli.frame import show_card, terminal_columns
 from drumline.cli.options import PARAMETER_OPTION, SPEC_ARGUMENT, engine_flags
-from drumline.cli.patience import told_after_a_moment
 from drumline.cli.stream import Screen, follow
 from drumline.cli.terminal import is_terminal, print_line, print_lines
 from drumline.cli.text import warn
+from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Reachable, Removing
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
@@ -118,7 +118,7 @@ def _reach(engine: Engine, plan: Plan) -> tuple[Plan, Sequence[str]]:
     """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
     if not isinstance(engine, Reachable):
         return plan, ()
-    with told_after_a_moment(f"drumline: reaching {plan.where}..."):
+    with waiting_notice(f"drumline: reaching {plan.where}..."):
         return asyncio.run(engine.reach(plan))
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from drumline.cli.output import engine_of, output_of
 from drumline.cli.terminal import confirm, print_line
-from drumline.cli.written import engine_of, written_of
 from drumline.engine.abilities import Storing
 from drumline.engine.output import Volume, Volumes
 from drumline.errors import InputError
@@ -20,7 +20,7 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
         engine = engine_of(details)
         if not isinstance(engine, Storing):
             continue
-        volumes = engine.open_volumes(written_of(details))
+        volumes = engine.open_volumes(output_of(details))
         found = volumes.volumes()
         for volume in found:
             print_line(f"run {details.plan.run}: {volume.words}", err=True)

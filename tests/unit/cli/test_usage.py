@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.cli import COMMANDS, run
-from drumline.cli.elsewhere import HERE
+from drumline.cli.synonyms import SYNONYMS
 
 
 @pytest.mark.parametrize(
@@ -34,8 +34,8 @@ def test_what_cannot_be_understood_gets_one_sentence_and_a_hint(
 
 
 def test_what_others_call_a_command_is_none_of_ours_and_means_one() -> None:
-    assert not HERE.keys() & COMMANDS.keys()
-    assert set(HERE.values()) <= COMMANDS.keys()
+    assert not SYNONYMS.keys() & COMMANDS.keys()
+    assert set(SYNONYMS.values()) <= COMMANDS.keys()
 
 
 def test_a_bare_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

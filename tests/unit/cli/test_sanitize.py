@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cli.log import chunks, last_state, last_states, plain, tame
+from drumline.cli.sanitize import chunks, last_state, last_states, plain, sanitize
 from scaffold.growth import growth
 
 HARD = [
@@ -19,7 +19,7 @@ logs = st.lists(pieces, max_size=30).map(b"".join) | st.binary(max_size=60)
 
 @given(logs)
 def test_only_colours_reach_a_terminal(data: bytes) -> None:
-    shown = tame(data)
+    shown = sanitize(data)
     without = "".join(part.partition("m")[2] if number else part for number, part in enumerate(shown.split("\x1b[")))
     assert all(char.isprintable() or char in "\n\t" or ord(char) > 0xFF for char in without)
     assert not set(shown) & {chr(code) for code in (*range(0x80, 0xA0), 0x202E, 0x2066, 0x2028)}
@@ -44,7 +44,7 @@ def test_only_colours_reach_a_terminal(data: bytes) -> None:
     ],
 )
 def test_sequences_are_removed_whole(data: bytes, shown: str) -> None:
-    assert tame(data) == shown
+    assert sanitize(data) == shown
 
 
 @given(logs)
@@ -76,7 +76,7 @@ def test_chunks_are_whole_lines_and_all_of_them(data: bytes, more: int) -> None:
 
 def show(data: bytes) -> None:
     for chunk in chunks(data):
-        tame(last_states(chunk))
+        sanitize(last_states(chunk))
 
 
 @pytest.mark.parametrize("unit", HARD)

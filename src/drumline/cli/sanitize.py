@@ -51,16 +51,16 @@ def last_state(line: bytes) -> bytes:
     return line[line.rfind(b"\r", 0, last) + 1 : len(line) if end < 0 else end] if last else b""
 
 
-def tame(data: bytes) -> str:
+def sanitize(data: bytes) -> str:
     """Return lines that cannot harm a terminal: colours stay and end with their line, all other control is removed.
 
     By characters and not by bytes: bytes on both sides of one that is removed could make a character together.
     """
     text = data.decode(errors="replace")
-    tamed = _CONTROL.sub(lambda found: f"\x1b{found['colour']}" if found["colour"] else "", text)
-    if "\x1b" not in tamed:
-        return tamed
-    return "\n".join(f"{line}\x1b[0m" if "\x1b" in line else line for line in tamed.split("\n"))
+    text = _CONTROL.sub(lambda found: f"\x1b{found['colour']}" if found["colour"] else "", text)
+    if "\x1b" not in text:
+        return text
+    return "\n".join(f"{line}\x1b[0m" if "\x1b" in line else line for line in text.split("\n"))
 
 
 def plain(data: bytes) -> str:

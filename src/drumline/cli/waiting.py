@@ -12,7 +12,7 @@ MOMENT_SECONDS = 1.0
 
 
 @contextmanager
-def told_after_a_moment(message: str) -> Iterator[None]:
+def waiting_notice(message: str) -> Iterator[None]:
     """While the block goes on, say this to somebody at a terminal if it takes longer than a moment.
 
     By an alarm and not by a thread: what is waited for may have to fork.

@@ -16,6 +16,6 @@ def engine_of(details: RunDetails) -> Engine:
     return open_engine(details.plan.engine, site_of(details.run.summary.directory))
 
 
-def written_of(details: RunDetails) -> Written:
+def output_of(details: RunDetails) -> Written:
     """Return what says where a run has written."""
     return Written(details.plan, Path(details.output_dir), Path(details.folder))

@@ -53,7 +53,7 @@ class Report(Record):
     has_steps: bool  # whether any could be read
 
 
-class Rehearsal:
+class Drill:
     """One drill of one run; whoever was hurt and lives on is healed when it is over."""
 
     def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Harm, saboteur: Saboteur) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.cli.rehearsal import Report
+from drumline.cli.drill_run import Report
 from drumline.cli.terminal import print_json, print_line
 from drumline.cli.text import rounded, span
 from drumline.record import Record

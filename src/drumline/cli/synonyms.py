@@ -17,13 +17,13 @@ _WORDS = {
     "monitor": "top stats",
     "render": "template",
 }
-HERE = {word: here for here, words in _WORDS.items() for word in words.split()}
+SYNONYMS = {word: here for here, words in _WORDS.items() for word in words.split()}
 _OF_ACCOUNTS = ("account", "login", "user", "whoami")
 
 
-def meant_by(word: str, commands: Iterable[str]) -> str:
+def command_hint(word: str, commands: Iterable[str]) -> str:
     """What to tell somebody who typed a word that is no command."""
     if word in _OF_ACCOUNTS:
         return "there are no accounts: a run belongs to whoever starts it"
-    near = HERE.get(word) or nearest(word, commands)
+    near = SYNONYMS.get(word) or nearest(word, commands)
     return f"did you mean `drumline {near}`?" if near else "`drumline --help` lists them"

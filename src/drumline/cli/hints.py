@@ -37,7 +37,7 @@ _UNREACHABLE = (
 )
 
 
-def remedy_for(cause: Cause, python: tuple[str, str] | None = None) -> str:
+def hint_for(cause: Cause, python: tuple[str, str] | None = None) -> str:
     """What helps against a replica's last word, or against this kind of end; nothing where that is in doubt.
 
     `python` is the interpreter that ran it, and why this one.
