@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema session dist clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema messages session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -115,6 +115,9 @@ bench: $(READY) ## Measure, as ratios side by side in one run, and write docs/fi
 schema: $(READY) ## Write the JSON Schema anew after a change of the spec's types
 	$(BIN)/python -c "from drumline.cli.schema import command; command()" > tests/golden/schema.json.new
 	mv tests/golden/schema.json.new tests/golden/schema.json
+
+messages: $(READY) ## List every text that a user can read anew after a change of one
+	PYTHONPATH=tests $(BIN)/python -m messages
 
 session: $(READY) ## Record the session that README shows, and draw it anew
 	PYTHONPATH=tests $(BIN)/python -m session
