@@ -1,7 +1,7 @@
 """From the command to the first training step on every worker: by hand, and with drumline, cold and warm.
 
-Run as `python -m bench.start [tensorflow-2] [tensorflow-4] [torch-2]` from the checkout, with the environments of
-`scripts/environment tensorflow torch` built. By hand is one process per worker with nothing but the variables that it
+Run as `python -m bench.start [CASE...]` from the checkout, with the environments of `scripts/environment tensorflow
+torch` built; `CASES` has the names. By hand is one process per worker with nothing but the variables that it
 needs; for torch it is torchrun. The command line's own start is included. `first` finds nothing warm, `following` finds
 what the run before it left; the numbers are medians of interleaved repetitions. `one alone` is a single worker by hand:
 where that takes nearly as long as all of them do, cores do not fight, and who imports once has little to gain. Memory
@@ -84,12 +84,14 @@ class Case(NamedTuple):
     framework: str
     workers: int
     goals: dict[str, float]
+    imports: str = ""  # what the spec names in `warm.import`
 
 
 CASES = {
     "tensorflow-2": Case("tensorflow", 2, {"first": 1.0, "following": 0.25}),
     "tensorflow-4": Case("tensorflow", 4, {"first": 1.0, "following": 0.2, "memory": 0.65}),
     "torch-2": Case("torch", 2, {"following": 0.1}),
+    "torch-2-dynamo": Case("torch", 2, {"following": 0.1}, imports="torch._dynamo"),
 }
 
 
@@ -158,6 +160,7 @@ class Bench:
         (folder / "train.py").write_text(body + LEAVE.format(marks=str(self.marks), go=str(self.go)))
         (folder / "drumline.yml").write_text(
             f"project: bench\nframework: {case.framework}\nrun: python train.py\nroles: {{worker: {case.workers}}}\n"
+            f"warm: {{import: [{case.imports}]}}\n"
         )
 
     def by_hand(self, workers: int) -> Figures:

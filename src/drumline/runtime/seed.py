@@ -19,12 +19,14 @@ from typing import Any, NamedTuple
 
 _WORDS = 624  # of the state of a Mersenne Twister
 _MOST_TWISTS = 1000  # more numbers than any package draws while it is imported
+_MOST_CHANGES = 16  # of a state that are undone: a package that drew 10,000 numbers from a generator of its own
 _LONGEST_PERIOD = 300  # words of a seed; one from the system has as many as the state
 _TORCH_DEFAULT_SEED = 67280421310721  # of a torch.Generator without a seed
 _LARGEST_CONSTANT_OF_TORCH = 1 << 32
 _LARGEST_CONSTANT_OF_NUMPY = 1 << 64  # entropy from the system has 128 bits
 
 _MASK = 0xFFFFFFFF
+_TOP = 0x80000000
 
 
 class Sources(NamedTuple):
@@ -175,16 +177,25 @@ def _is_drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
 
 
 def _is_constant(state: tuple[Any, ...]) -> bool:
-    """Whether a generator was seeded with a number or a text, to judge by its state before anything was drawn.
+    """Return whether a generator was seeded with a number or a text, to judge by its state.
 
     `random` mixes the words of a seed into the state, over and over until there are as many as the state has. Undone,
-    a short seed shows as a period. A seed from the system is as long as the state, and has none.
+    a short seed shows as a period. A seed from the system is as long as the state, and has none. The state changes as
+    a whole with the first number that is drawn and with every 624th after that; this is undone first.
     """
-    words = state[1]
-    if words[-1] != _WORDS:
-        raise _CannotTellError
-    mixed = list(words[:_WORDS])
-    mixed[0] = mixed[_WORDS - 1]
+    words = list(state[1][:_WORDS])
+    if state[1][-1] == _WORDS and _is_mixed_from_constant(words):
+        return True
+    for _ in range(_MOST_CHANGES):
+        words = _before_change(words)
+        if _is_mixed_from_constant(words):
+            return True
+    return False
+
+
+def _is_mixed_from_constant(words: list[int]) -> bool:
+    """Return whether a state from which nothing was drawn yet comes from a seed that repeats."""
+    mixed = [words[-1], *words[1:]]
     for at in (1, *range(_WORDS - 1, 1, -1)):
         mixed[at] = (mixed[at] + at & _MASK) ^ _mix(mixed[at - 1], 1566083941)
     fresh = [19650218]
@@ -192,6 +203,22 @@ def _is_constant(state: tuple[Any, ...]) -> bool:
         fresh.append(_mix(fresh[-1], 1812433253) + at & _MASK)
     seed = [mixed[at] - (fresh[at] ^ _mix(mixed[at - 1], 1664525)) & _MASK for at in range(3, _WORDS)]
     return any(seed[period:] == seed[:-period] for period in range(1, _LONGEST_PERIOD))
+
+
+def _before_change(words: list[int]) -> list[int]:
+    """Return the words of a state before the Mersenne Twister last changed them; of the first one bit is known."""
+    words = list(words)
+    for at in reversed(range(_WORDS)):
+        here = words[at] ^ words[(at + 397) % _WORDS]
+        previous = words[at - 1] ^ words[(at + 396) % _WORDS]
+        words[at] = (_unshift(here) & _TOP) | (_unshift(previous) & ~_TOP)
+    return words
+
+
+def _unshift(word: int) -> int:
+    """Undo the shift by one bit of the Mersenne Twister; the top bit tells which bit was shifted out."""
+    odd = word >> 31
+    return (word ^ 0x9908B0DF * odd) << 1 & _MASK | odd
 
 
 def _mix(word: int, factor: int) -> int:

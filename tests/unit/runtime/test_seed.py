@@ -42,10 +42,43 @@ def test_a_generator_that_the_system_seeded_is_renewed_each_time(before: tuple[A
     assert len(states) == 60
 
 
-def test_a_generator_from_which_a_package_drew_cannot_be_told(before: tuple[Any, ...]) -> None:
+@pytest.mark.parametrize("draws", [1, 2, 623, 624, 625, 9_000])
+@pytest.mark.parametrize("constant", [0, 2**500, "text"])
+def test_a_generator_with_a_constant_seed_is_left_as_it_is_after_draws(
+    before: tuple[Any, ...], constant: Any, draws: int
+) -> None:
+    generator, same = random.Random(constant), random.Random(constant)
+    for _ in range(draws):
+        generator.getrandbits(32)
+        same.getrandbits(32)
+    sources = seed.find(before)
+    assert sources.problem == ""
+    seed.renew(sources)
+    assert generator.getstate() == same.getstate()
+
+
+@pytest.mark.parametrize("draws", [1, 624, 625, 9_000])
+def test_a_generator_that_the_system_seeded_is_renewed_after_draws(before: tuple[Any, ...], draws: int) -> None:
     generator = random.Random()
-    generator.random()
-    assert seed.find(before).problem == "importing it leaves a Random whose seed is not known"
+    for _ in range(draws):
+        generator.getrandbits(32)
+    sources = seed.find(before)
+    assert sources.problem == ""
+    states = set()
+    for _ in range(3):
+        seed.renew(sources)
+        states.add(generator.getstate())
+    assert len(states) == 3
+
+
+def test_the_seed_of_a_generator_that_seeds_itself_otherwise_is_not_known(before: tuple[Any, ...]) -> None:
+    class Own(random.Random):
+        def seed(self, *_: Any) -> None:
+            super().seed(7)
+
+    generator = Own()
+    assert seed.find(before).problem == "importing it leaves a Own whose seed is not known"
+    del generator
 
 
 def test_names_of_temporary_files_are_left_alone_since_each_process_has_its_own(before: tuple[Any, ...]) -> None:
