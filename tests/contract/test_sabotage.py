@@ -9,7 +9,7 @@ import pytest
 from drumline.engine.abilities import Sabotable, Saboteur
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 from drumline.run.event import Exit
 from drumline.run.traces import trace_dir
 from scaffold.supervised import SessionRecorder, able, watch, worker
@@ -24,9 +24,9 @@ def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
     return recorder.run_dir / trace_dir(replica, 0)
 
 
-@pytest.mark.parametrize(("harm", "exit_"), [(Harm.KILL, Exit(signal=9)), (Harm.TERM, Exit(signal=15))])
+@pytest.mark.parametrize(("harm", "exit_"), [(Fault.KILL, Exit(signal=9)), (Fault.TERM, Exit(signal=15))])
 def test_who_is_killed_or_asked_to_leave_is_told_to_have_ended_so(
-    testbed: EngineTestBed, tmp_path: Path, harm: Harm, exit_: Exit
+    testbed: EngineTestBed, tmp_path: Path, harm: Fault, exit_: Exit
 ) -> None:
     saboteur = saboteur_of(testbed)
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
@@ -47,11 +47,11 @@ def test_who_is_paused_goes_on_when_it_is_healed(testbed: EngineTestBed, tmp_pat
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=1))
     recorder.start()
     recorder.until_started()
-    saboteur.hurt(traces(recorder, worker(1)), worker(1), Harm.PAUSE)
+    saboteur.hurt(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
     testbed.open(1)
     recorder.until(recorder.ends)
     assert recorder.exits() == {worker(0): Exit(0)}
-    saboteur.heal(traces(recorder, worker(1)), worker(1), Harm.PAUSE)
+    saboteur.heal(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
     recorder.until_ended()
     assert recorder.exits() == {worker(0): Exit(0), worker(1): Exit(0)}
 
@@ -59,11 +59,11 @@ def test_who_is_paused_goes_on_when_it_is_healed(testbed: EngineTestBed, tmp_pat
 def test_nobody_is_hurt_who_has_not_begun(testbed: EngineTestBed, tmp_path: Path) -> None:
     saboteur = saboteur_of(testbed)
     with pytest.raises(EngineError, match="has no process"):
-        saboteur.hurt(tmp_path, worker(0), Harm.KILL)
+        saboteur.hurt(tmp_path, worker(0), Fault.KILL)
 
 
 def test_a_network_that_others_use_is_not_cut(testbed: EngineTestBed, tmp_path: Path) -> None:
     saboteur = saboteur_of(testbed)
     plan = watch(testbed, tmp_path, LASTING).plan
-    assert "network" in (saboteur.objection(plan, Harm.CUT) or "")
-    assert saboteur.objection(plan, Harm.KILL) is None
+    assert "network" in (saboteur.objection(plan, Fault.CUT) or "")
+    assert saboteur.objection(plan, Fault.KILL) is None

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from drumline.cli.text import utc
-from drumline.run.doubt import doubts_from_text, doubts_to_text
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from drumline.run.traces import UNREACHED
+from drumline.run.unverified import unverified_from_text, unverified_to_text
 from hosts.host_cluster import SHARED, HostCluster
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
@@ -244,11 +244,11 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(workspace: Workspace, ho
     assert not [each for name in ("h1", "h2") for each in host_cluster.processes(name) if "forever.py" in each.argv]
     host_cluster.wait_idle("h3", 60)
     unreached = run.path / UNREACHED
-    (doubt,) = doubts_from_text(unreached.read_text())
+    (doubt,) = unverified_from_text(unreached.read_text())
     assert doubt.until is not None
     assert doubt.until > unreached.stat().st_mtime + 16  # the lease
     assert f"ends by itself, at the latest at {utc(doubt.until)}" in answer.err
-    unreached.write_text(doubts_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
+    unreached.write_text(unverified_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
     answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
     assert "h3 could not be reached, and whatever ran there has ended by its lease, at the latest at 20" in answer.out

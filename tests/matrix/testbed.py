@@ -12,7 +12,7 @@ from drumline.engine.local import LocalEngine
 from drumline.engine.local.network import objection
 from drumline.engine.local.warm.known import stop_warm_processes
 from drumline.plan.types import ReplicaId
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 from drumline.run.state import RunState
 from drumline.runtime.lock import is_locked
 from drumline.supervise.site import site_of
@@ -25,7 +25,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import COMMAND, Run, Workspace, mounted
 
 SCRIPT = Path(__file__).with_name("training.py")
-HARMS = {"KILL": Harm.KILL, "STOP": Harm.PAUSE, "network cut": Harm.CUT}
+HARMS = {"KILL": Fault.KILL, "STOP": Fault.PAUSE, "network cut": Fault.CUT}
 # Longer than a slow start on a busy machine is quiet or a harm from outside takes, and much shorter than the line bears
 # a peer that does not answer.
 PROGRESS_SECONDS = 10

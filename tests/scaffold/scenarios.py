@@ -83,7 +83,7 @@ class ScenarioReplay:
 
     def stand(self) -> str:
         """Where everybody stands, in words."""
-        return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.everyone.items())
+        return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.all_states.items())
 
     def _events(self, words: str) -> Iterator[Event]:
         attempt = self.state.attempt

@@ -227,7 +227,7 @@ class SimulatedRun:
                 assert [each.replica for each in self.alive()] in ([], [action.helper]), "one after the other"
             case Start():
                 assert self.asked_at is None
-                assert not self.state.anyone_helps
+                assert not self.state.any_helper_left
                 assert self.last_attempt in (None, action.attempt)
                 assert self.state.attempt == action.attempt
             case TakeStacks():
@@ -237,11 +237,11 @@ class SimulatedRun:
             case Serve():
                 assert self.asked_at is None
                 assert self.plan.tensorboard is not False
-                assert self.state.shows
+                assert self.state.serves_tensorboard
             case Stop(replicas=(helper,)) if helper == TENSORBOARD:
                 assert action.attempt == 0
                 assert (action.grace_seconds == 0) == self.forced
-                assert self.state.shows
+                assert self.state.serves_tensorboard
                 assert not [incarnation for incarnation in self.alive() if incarnation.replica != TENSORBOARD], (
                     "it goes last"
                 )
@@ -249,7 +249,7 @@ class SimulatedRun:
                 assert action.replicas
                 assert action.attempt == (0 if action.replicas[0].is_helper else self.state.attempt)
                 assert (action.grace_seconds == 0) == (self.forced or self._nobody_can_save())
-                assert not any(self.state.everyone[name].phase.is_final for name in action.replicas)
+                assert not any(self.state.all_states[name].phase.is_final for name in action.replicas)
                 assert not any(name.role == "ps" for name in action.replicas) or not self._ps_are_needed()
             case SetTimer():
                 assert action.seconds >= 0
@@ -260,7 +260,7 @@ class SimulatedRun:
                 assert self.ending is None, "a run ends once"
                 assert not self.alive()
                 assert list(self.state.replicas) == [replica.id for replica in self.plan.replicas]
-                assert all(each.phase.is_final for each in self.state.everyone.values())
+                assert all(each.phase.is_final for each in self.state.all_states.values())
                 self.ending = action.ending
 
     def _nobody_can_save(self) -> bool:

@@ -55,7 +55,7 @@ class RunIds(click.types.StringParamType):
     def _replicas(self, incomplete: str) -> Iterator[CompletionItem]:
         if self._command not in _WHOLE:
             run = incomplete.partition(".")[0]
-            for replica in find_folder(open_home(os.environ), run).plan().everyone:
+            for replica in find_folder(open_home(os.environ), run).plan().all_ids:
                 if f"{run}.{replica}".startswith(incomplete):
                     yield CompletionItem(f"{run}.{replica}")
 

@@ -22,7 +22,7 @@ from drumline.errors import InputError
 from drumline.load.load import Loaded, load
 from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.record import to_dict
-from drumline.run.drill import Harm, default_victim
+from drumline.run.drill import Fault, default_target
 from drumline.run.id import Target, parse_target
 from drumline.runtime.lock import is_locked
 from drumline.store.access import open_home
@@ -104,7 +104,7 @@ def command(
     ctx.exit(0 if passed else 1)
 
 
-_DONE = {Harm.KILL: "killed", Harm.TERM: "sent TERM to", Harm.PAUSE: "paused", Harm.CUT: "cut off"}
+_DONE = {Fault.KILL: "killed", Fault.TERM: "sent TERM to", Fault.PAUSE: "paused", Fault.CUT: "cut off"}
 
 
 def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
@@ -113,13 +113,15 @@ def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
     return Moment(step, at_start=at_start, after_seconds=after)
 
 
-def _harm(harms: dict[str, str | None]) -> tuple[Harm, str | None]:
+def _harm(harms: dict[str, str | None]) -> tuple[Fault, str | None]:
     named = [
-        (Harm(name.replace("_", "-")), replica_name) for name, replica_name in harms.items() if replica_name is not None
+        (Fault(name.replace("_", "-")), replica_name)
+        for name, replica_name in harms.items()
+        if replica_name is not None
     ]
     if len(named) > 1:
         raise InputError(f"more than one harm: --{named[0][0]} and --{named[1][0]}", hint="a drill does one at a time")
-    return named[0] if named else (Harm.KILL, None)
+    return named[0] if named else (Fault.KILL, None)
 
 
 def _target(what: str | None) -> Target | None:
@@ -128,7 +130,7 @@ def _target(what: str | None) -> Target | None:
 
 
 def _take_running(
-    target: Target, replica_name: str | None, harm: Harm, *, yes: bool
+    target: Target, replica_name: str | None, harm: Fault, *, yes: bool
 ) -> tuple[RunFolder, ReplicaId, Saboteur]:
     folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
@@ -145,7 +147,7 @@ def _take_running(
     return folder, victim, saboteur
 
 
-def _start(loaded: Loaded, replica_name: str | None, harm: Harm) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFolder, ReplicaId, Saboteur]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
@@ -166,13 +168,13 @@ def _start(loaded: Loaded, replica_name: str | None, harm: Harm) -> tuple[RunFol
     return folder, victim, saboteur
 
 
-def _prepare(plan: Plan, replica_name: str | None, harm: Harm, engine: Engine) -> tuple[ReplicaId, Saboteur]:
+def _prepare(plan: Plan, replica_name: str | None, harm: Fault, engine: Engine) -> tuple[ReplicaId, Saboteur]:
     """Return the replica to harm and the saboteur; raise InputError if that is not possible."""
     victim = _victim(plan, replica_name)
     saboteur = require(engine, Sabotable, "a drill", plan.engine).saboteur()
     if objection := saboteur.objection(plan, harm):
         raise InputError(f"--{harm} {victim}: {objection}")
-    if harm is Harm.PAUSE and plan.timeouts.progress_seconds is None:
+    if harm is Fault.PAUSE and plan.timeouts.progress_seconds is None:
         raise InputError(
             f"--pause {victim}: nobody would notice, since the spec has no time for it",
             hint="say how long nobody may make progress: `timeouts: {progress: 2m}`",
@@ -183,7 +185,7 @@ def _prepare(plan: Plan, replica_name: str | None, harm: Harm, engine: Engine) -
 def _victim(plan: Plan, replica_name: str | None) -> ReplicaId:
     """Who is named; of a role the last that is not chief."""
     if replica_name is None:
-        return default_victim(plan)
+        return default_target(plan)
     if replica_name in ("chief", "chief.0", "master") and plan.chief:
         return plan.chief  # under any of its names
     line = [replica.id for replica in plan.replicas]

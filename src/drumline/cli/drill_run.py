@@ -9,10 +9,10 @@ from pathlib import Path
 from drumline.engine.abilities import Saboteur
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
-from drumline.run.drill import Harm, Outcome, follow, verdict
+from drumline.run.drill import Fault, Outcome, check_cause, follow_outcome
 from drumline.run.entry import Entry
 from drumline.run.fold import fold, new_run
-from drumline.run.goodput import Loss, Steps, loss_of
+from drumline.run.goodput import RestartCost, Steps, restart_cost
 from drumline.run.state import Phase
 from drumline.run.traces import trace_dir
 from drumline.runtime.keeper import now
@@ -40,7 +40,7 @@ class Report(Record):
     """What a drill has shown; seconds are counted from the harm unless it says otherwise, None is not known."""
 
     replica: ReplicaId
-    harm: Harm
+    harm: Fault
     attempt: int
     step: int | None  # the last that was taken before
     outcome: Outcome
@@ -48,7 +48,7 @@ class Report(Record):
     notice_seconds: float | None
     teardown_seconds: float | None  # from the notice until nothing was left of what had to go
     first_step_seconds: float | None
-    lost: Loss
+    lost: RestartCost
     came_back: bool
     has_steps: bool  # whether any could be read
 
@@ -56,7 +56,7 @@ class Report(Record):
 class Drill:
     """One drill of one run; whoever was hurt and lives on is healed when it is over."""
 
-    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Harm, saboteur: Saboteur) -> None:
+    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Fault, saboteur: Saboteur) -> None:
         self._folder = folder
         self._plan = folder.plan()
         self._victim = victim
@@ -119,7 +119,7 @@ class Drill:
 
     def _report(self, hurt_at: float) -> Report:
         attempt = self._before.attempt
-        outcome = follow(self._plan, self._before, self._victim, self._since)
+        outcome = follow_outcome(self._plan, self._before, self._victim, self._since)
         is_other = outcome.attempt != attempt
         before = self._sight.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
         again = self._again(outcome)
@@ -130,11 +130,11 @@ class Drill:
             attempt=attempt,
             step=self._step,
             outcome=outcome,
-            wrong=verdict(outcome, self._victim, self._harm),
+            wrong=check_cause(outcome, self._victim, self._harm),
             notice_seconds=_after(hurt_at, outcome.noticed_at),
             teardown_seconds=_after(outcome.noticed_at, outcome.cleared_at),
             first_step_seconds=again.first.at - hurt_at if again else None,
-            lost=loss_of(outcome.attempt, before, again) if has_steps else Loss(outcome.attempt, None),
+            lost=restart_cost(outcome.attempt, before, again) if has_steps else RestartCost(outcome.attempt, None),
             came_back=again is not None or (not has_steps and self._goes_on(outcome)),
             has_steps=has_steps,
         )

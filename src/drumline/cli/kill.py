@@ -14,8 +14,8 @@ from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Doubting
 from drumline.engine.output import Written
 from drumline.engine.registry import open_engine
-from drumline.run.doubt import Doubt
 from drumline.run.state import Phase
+from drumline.run.unverified import UnverifiedHost
 from drumline.store.folder import RunFolder
 from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
 from drumline.supervise.site import site_of_run
@@ -91,7 +91,7 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     return True
 
 
-def _until(doubts: Sequence[Doubt]) -> str:
+def _until(doubts: Sequence[UnverifiedHost]) -> str:
     """Until when something may be left on these hosts, as far as that is known."""
     leases = [doubt.lease_seconds for doubt in doubts if doubt.lease_seconds is not None]
     if len(leases) < len(doubts):

@@ -45,7 +45,7 @@ def command(
         if not replicas:
             raise NotFoundError(f"{run} has no {role}")
     feed = Feed(folder, replicas=replicas, attempt=attempt)
-    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in dict.fromkeys((*plan.everyone, *replicas)))]
+    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in dict.fromkeys((*plan.all_ids, *replicas)))]
     screen = Screen(ids, timestamps=timestamps)
     since_at = None if since is None else time.time() - since
     batches = _since(_batches(feed), since_at)

@@ -137,7 +137,7 @@ def _say_who(plan: Plan) -> None:
 def watch(folder: RunFolder, *, since: int = 0) -> int:
     """Show a run, from an attempt on, until it ends, and return its exit code."""
     feed = Feed(folder, since=since)
-    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.everyone)]
+    ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.all_ids)]
     shown: list[Card] = []
 
     def show_cause() -> None:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from drumline.engine.health import Health, Patient
     from drumline.engine.output import Output, Volumes, Written
     from drumline.engine.warm import WarmPool
-    from drumline.run.doubt import Doubt
-    from drumline.run.drill import Harm
-    from drumline.run.quiet import Pulse
+    from drumline.run.drill import Fault
+    from drumline.run.idle import WorkSample
     from drumline.run.rendezvous import Sockets
+    from drumline.run.unverified import UnverifiedHost
     from drumline.run.usage import Usage
 
 
@@ -98,7 +98,7 @@ class Measurable(Protocol):
 class Observable(Protocol):
     """Can tell whether replicas do anything."""
 
-    async def pulses(self) -> Sequence[Pulse]:
+    async def pulses(self) -> Sequence[WorkSample]:
         """Return what every incarnation that runs has done so far."""
         ...
 
@@ -134,15 +134,15 @@ class Dumpable(Protocol):
 class Saboteur(Protocol):
     """Harms replicas from outside, so that their supervisor has to notice by itself."""
 
-    def objection(self, plan: Plan, harm: Harm) -> str | None:
+    def objection(self, plan: Plan, harm: Fault) -> str | None:
         """Return why this harm cannot be done to replicas of this plan; None if it can."""
         ...
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Harm the incarnation with these traces; raise EngineError if it does not run."""
         ...
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Undo the harm, as far as that is possible and the replica still runs."""
         ...
 
@@ -214,7 +214,7 @@ class Retaining(Protocol):
 class Doubting(Protocol):
     """May be unable to reach machines at the end of a run, on which something of it is then left for a time."""
 
-    def doubts(self, written: Written) -> Sequence[Doubt]:
+    def doubts(self, written: Written) -> Sequence[UnverifiedHost]:
         """Return the hosts that could not be asked whether anything of a run that is over is left there."""
         ...
 

@@ -240,7 +240,7 @@ class Plan(Record):
     restarts_whole: bool = False  # the engine restarts all replicas or none
 
     @property
-    def everyone(self) -> tuple[ReplicaId, ...]:
+    def all_ids(self) -> tuple[ReplicaId, ...]:
         """All who have a process and a log: who help before the line, then the line; TensorBoard is beside them."""
         return (*self.helpers, *(each.id for each in self.replicas))
 

@@ -5,35 +5,35 @@ from __future__ import annotations
 from drumline.plan.types import Plan
 from drumline.run.event import ReplicaExited
 from drumline.run.failure import describe_exit, reason_of
+from drumline.run.restart_unit import exit_of_stopped, forgive_exit
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
-from drumline.run.success import counts, deciders, has_succeeded, left_early
-from drumline.run.unit import follow, forgive
-from drumline.run.verdict import ended, ending_when_asked, find_cause, judge
+from drumline.run.success import can_fail_run, deciding_replicas, has_succeeded, needed_until_end
+from drumline.run.verdict import ended_state, ending_on_request, find_cause, judge_exit
 
 
-def decide(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool = True) -> RunState:
+def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool = True) -> RunState:
     """What the end of a replica makes of a run that goes on: perhaps its ending."""
     name = event.replica
-    if followed := follow(plan, state, event):
+    if followed := exit_of_stopped(plan, state, event):
         return followed
-    if event.exit.ok and not left_early(name):
-        state = state.with_replica(name, ended(event, Phase.FINISHED))
+    if event.exit.ok and not needed_until_end(name):
+        state = state.with_replica(name, ended_state(event, Phase.FINISHED))
         if not has_succeeded(plan, state):
             return state
-        last = max(state.replicas[each].at_seconds for each in deciders(plan))
+        last = max(state.replicas[each].at_seconds for each in deciding_replicas(plan))
         return state.replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
-    if not counts(name):
-        state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(event.exit)))
+    if not can_fail_run(name):
+        state = state.with_replica(name, ended_state(event, Phase.FAILED, reason_of(event.exit)))
         return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
-    if forgiven := forgive(plan, state, event, may_return=may_return):
+    if forgiven := forgive_exit(plan, state, event, may_return=may_return):
         return forgiven
     cause = find_cause(plan, state, event)
     reason = cause.reason if cause.replica == name else "Consequence"
-    state = state.with_replica(name, ended(event, Phase.FAILED, reason))
+    state = state.with_replica(name, ended_state(event, Phase.FAILED, reason))
     return state.replace(ending=Ending(Phase.FAILED, cause.reason, cause, event.at_seconds))
 
 
-def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
+def decide_late_exit(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
     """What an end makes of a run that came before what decided, but was told after it.
 
     A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of,
@@ -50,14 +50,14 @@ def decide_again(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
     state = before.replace(ending=None, lingering=False).with_replicas(replicas)
     ends.sort(key=lambda end: end.at_seconds, reverse=True)
     while ends and state.ending is None and (asked_at is None or ends[-1].at_seconds < asked_at):
-        state = decide(plan, state, ends.pop(), may_return=False)
+        state = decide_exit(plan, state, ends.pop(), may_return=False)
     if before.ending and asked_at is not None:
-        ending = ending_when_asked(state.ending or before.ending, asked_at, before.ending.reason)
+        ending = ending_on_request(state.ending or before.ending, asked_at, before.ending.reason)
         state = state.replace(ending=ending)
     if state.ending is None:  # what was decided stays so
         state = state.replace(ending=before.ending)
     if state.ending is None:
         raise AssertionError("an end is told late only after it was decided what the run comes to")
-    judged = {end.replica: judge(state.ending, end) for end in ends}
+    judged = {end.replica: judge_exit(state.ending, end) for end in ends}
     # Who was told to stop is not let linger.
     return state.with_replicas({**state.replicas, **judged}).replace(lingering=state.lingering and before.lingering)

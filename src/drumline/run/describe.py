@@ -45,7 +45,7 @@ def describe_waits(state: RunState) -> str:
 
 
 def _waiting(state: RunState) -> Mapping[ReplicaId, ReplicaState]:
-    return {name: each for name, each in state.everyone.items() if each.waits and each.phase in NOT_STARTED}
+    return {name: each for name, each in state.all_states.items() if each.waits and each.phase in NOT_STARTED}
 
 
 def _names(names: list[ReplicaId]) -> str:

@@ -13,10 +13,10 @@ from drumline.run.event import Cause, ReplicaExited
 from drumline.run.failure import failure_class, reason_of
 from drumline.run.fold import fold_entry
 from drumline.run.state import Phase, RunState
-from drumline.run.success import counts
+from drumline.run.success import can_fail_run
 
 
-class Harm(StrEnum):
+class Fault(StrEnum):
     """What can be done to a replica from outside."""
 
     KILL = "kill"  # it is gone at once, as after the kernel's or an administrator's KILL
@@ -41,13 +41,13 @@ class Outcome(Record):
         return self.phase.is_final
 
 
-def default_victim(plan: Plan) -> ReplicaId:
+def default_target(plan: Plan) -> ReplicaId:
     """Who is hurt if nobody is named: the last worker that is not chief, else whoever is the last of the line."""
     workers = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING and replica.id != plan.chief]
     return workers[-1] if workers else plan.replicas[-1].id
 
 
-def follow(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[Entry]) -> Outcome:
+def follow_outcome(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[Entry]) -> Outcome:
     """Return what these entries make of a run that was in this state when the victim was hurt."""
     state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
     for entry in entries:
@@ -63,8 +63,8 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[En
         if found.cleared_at is None and (restarted or returned or state.phase.is_final):
             found = found.replace(cleared_at=at_seconds)
         found = found.replace(cause=_cause(state, before) or found.cause)
-        if isinstance(event, ReplicaExited) and is_victims and not counts(victim):
-            found = found.replace(cause=_said(plan, event))
+        if isinstance(event, ReplicaExited) and is_victims and not can_fail_run(victim):
+            found = found.replace(cause=_cause_of_exit(plan, event))
     return found.replace(
         attempt=state.attempt,
         phase=state.phase,
@@ -72,20 +72,20 @@ def follow(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[En
     )
 
 
-def verdict(outcome: Outcome, victim: ReplicaId, harm: Harm) -> str:
+def check_cause(outcome: Outcome, victim: ReplicaId, harm: Fault) -> str:
     """What is wrong with the cause that the run names; empty if it names who was hurt, and how."""
     cause = outcome.cause
     if cause is None:
         return f"nobody is named, and it was {victim}"
-    if harm is Harm.CUT and cause.reason == "Unreachable" and cause.replica is None:
+    if harm is Fault.CUT and cause.reason == "Unreachable" and cause.replica is None:
         return ""  # in a line of two that lost each other, nobody can say which was cut off
     if cause.replica != victim:
         return f"{cause.replica or 'nobody'} is named, and it was {victim}"
     wanted = {
-        Harm.KILL: cause.exit.signal == Signals.SIGKILL and not cause.exit.out_of_memory,
-        Harm.TERM: cause.failure == "preempted",
-        Harm.PAUSE: cause.failure == "hang",
-        Harm.CUT: cause.failure in ("lost", "hang"),
+        Fault.KILL: cause.exit.signal == Signals.SIGKILL and not cause.exit.out_of_memory,
+        Fault.TERM: cause.failure == "preempted",
+        Fault.PAUSE: cause.failure == "hang",
+        Fault.CUT: cause.failure in ("lost", "hang"),
     }
     return "" if wanted[harm] else f"{victim} is named for another reason ({cause.failure})"
 
@@ -94,7 +94,7 @@ def _is_up(state: RunState) -> bool:
     return state.phase is Phase.RUNNING and not (state.ending or state.reviving or state.waiting)
 
 
-def _said(plan: Plan, event: ReplicaExited) -> Cause | None:
+def _cause_of_exit(plan: Plan, event: ReplicaExited) -> Cause | None:
     """What is said of the end of one whose fall nobody minds."""
     failure, reason = failure_class(event.exit, plan.framework), reason_of(event.exit)
     return None if event.exit.ok else Cause(event.replica, event.attempt, event.exit, failure, reason)

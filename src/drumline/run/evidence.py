@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from drumline.plan.types import ROLES, ReplicaId
 from drumline.record import Record
 from drumline.run.event import Evidence
-from drumline.run.exception import Chain, find_raised, lines_of
+from drumline.run.exception import Chain, find_raised, text_lines
 from drumline.run.progress import Piece, read_piece
 from drumline.words import clip
 
@@ -72,41 +72,43 @@ class Peers(Record):
 
 def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
     """What the end of a log says; None if it says nothing of an end."""
-    lines = lines_of(tail)
-    chain = closing(lines)
+    lines = text_lines(tail)
+    chain = closing_exception(lines)
     around = "\n".join(lines[-_LAST_LINES:])
     if chain is None or chain.is_fatal:
-        if found := _report(around):
-            return Evidence(found[1], found[0], _blamed(around, peers))
-        return _own(chain) if chain else None
-    found = _report(chain.text)
+        if found := _peer_report(around):
+            return Evidence(found[1], found[0], _named_peers(around, peers))
+        return _own_error(chain) if chain else None
+    found = _peer_report(chain.text)
     if found is None:
-        return _own(chain)
-    return Evidence(found[1], found[0], _blamed(chain.text, peers) or _blamed(around, peers))
+        return _own_error(chain)
+    return Evidence(found[1], found[0], _named_peers(chain.text, peers) or _named_peers(around, peers))
 
 
-def closing(lines: Sequence[str]) -> Chain | None:
+def closing_exception(lines: Sequence[str]) -> Chain | None:
     """The exception that ended a script: the last one, but for those of a script that fails again while it ends."""
     chains = find_raised(lines)
     raised = [chain for chain in chains if not chain.is_fatal]
     if not raised:
         return chains[-1] if chains else None
     last = raised.pop()
-    while raised and last.last - raised[-1].last < _LAST_LINES and _report(last.text):
+    while raised and last.last - raised[-1].last < _LAST_LINES and _peer_report(last.text):
         between = lines[raised[-1].last : last.last]
-        if _report(raised[-1].text) or any(read_piece(Piece(line, ends_line=True, is_whole=True)) for line in between):
+        if _peer_report(raised[-1].text) or any(
+            read_piece(Piece(line, ends_line=True, is_whole=True)) for line in between
+        ):
             break
         last = raised.pop()
     return last
 
 
-def _own(chain: Chain) -> Evidence | None:
+def _own_error(chain: Chain) -> Evidence | None:
     """What somebody failed of; an abort alone does not say, and is also how a stuck interpreter shows its stacks."""
     said = chain.raised[-1].sentence if chain.raised[-1].text != "Fatal Python error: Aborted" else ""
     return Evidence(clip(said, _LONGEST)) if said else None
 
 
-def _report(text: str) -> tuple[str, str] | None:
+def _peer_report(text: str) -> tuple[str, str] | None:
     """What is reported of a peer: its kind, and in words."""
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):
@@ -114,7 +116,7 @@ def _report(text: str) -> tuple[str, str] | None:
     return next(((kind, words) for kind, words, pattern in _PATTERNS if pattern.search(text)), None)
 
 
-def _blamed(text: str, peers: Peers) -> tuple[ReplicaId, ...]:
+def _named_peers(text: str, peers: Peers) -> tuple[ReplicaId, ...]:
     """Whom a text names first of all: tasks, ranks, whoever leads, or an address."""
     if peers.leader and _LEADER.search(text) and not _LISTED.search(text):
         return (peers.leader,) if peers.leader != peers.me else ()

@@ -16,7 +16,7 @@ _MOST_SOURCE = 3  # lines of a frame
 _LONGEST = 500  # characters of a line that is shown
 _LONGEST_LINE = 4000  # of one that is read
 
-_BEFORE = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
 _HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
 _FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d{1,9}),? in (?P<name>.*)')
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
@@ -69,7 +69,7 @@ class Raised(Record):
     @property
     def sentence(self) -> str:
         """Type and what was wrong, in one line: `ValueError: bad row`."""
-        kept = _essence(self.message)
+        kept = _shorten_message(self.message)
         kind, colon, said = (kept[0] if kept else "").partition(": ")
         return f"{kind.rpartition('.')[2]}{colon}{said}"
 
@@ -92,12 +92,12 @@ class Chain(Record):
         return self.raised[-1].text.startswith("Fatal Python error: ")
 
 
-def lines_of(tail: bytes) -> list[str]:
+def text_lines(tail: bytes) -> list[str]:
     """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
     text = tail.decode(errors="replace")
     states = "\n".join(line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
     lines = [line[:_LONGEST_LINE].rstrip() for line in CONTROL.sub("", states).split("\n")]
-    return [_BEFORE.sub("", line).rstrip() for line in lines] if "[rank" in text else lines
+    return [_RANK_PREFIX.sub("", line).rstrip() for line in lines] if "[rank" in text else lines
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:
@@ -148,7 +148,7 @@ def _message(lines: Sequence[str]) -> Iterator[str]:
         yield line
 
 
-def _essence(message: Iterable[str]) -> list[str]:
+def _shorten_message(message: Iterable[str]) -> list[str]:
     """A message without what surrounds it: graphs of operations, and where they were made."""
     kept: list[str] = []
     for number, line in enumerate(message):
@@ -169,14 +169,14 @@ def is_noise(line: str) -> bool:
     return bool(_NOT_TRAINING.match(line) or _NOISE.match(line))
 
 
-def trim(chain: Chain) -> list[str]:
+def trim_traceback(chain: Chain) -> list[str]:
     """A traceback as its author wants it: own frames with their source, libraries in a word, the message in short."""
     shown: list[str] = []
     for number, raised in enumerate(chain.raised[-2:]):
         if number:
             shown += ["", "which led to", ""]
         shown += _trim_frames(raised.frames)
-        kept = _essence(raised.message)
+        kept = _shorten_message(raised.message)
         shown += [clip(line, _LONGEST) for line in kept[:_MOST_LINES]]
         if len(kept) > _MOST_LINES:
             shown.append("…")

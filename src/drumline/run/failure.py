@@ -15,7 +15,7 @@ _CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
 # What a cluster or a host does to a replica that did nothing wrong, or that took more than it may.
-_ENDED_BY = {
+_CLASS_OF_REASON = {
     "Evicted": "preempted",
     "Displaced": "preempted",
     "Deleted": "preempted",
@@ -49,18 +49,18 @@ def describe_end(exit_: Exit, said: str) -> str:
 
 def failure_class(exit_: Exit, framework: str) -> str:
     """The budget that this ending is charged to."""
-    if starved(exit_):
+    if ran_out_of_memory(exit_):
         return "out_of_memory"
-    if exit_.reason in _ENDED_BY:
-        return _ENDED_BY[exit_.reason]
-    if exit_.signal == Signals.SIGTERM or exit_.code == 128 + Signals.SIGTERM or _has_saved(exit_, framework):
+    if exit_.reason in _CLASS_OF_REASON:
+        return _CLASS_OF_REASON[exit_.reason]
+    if exit_.signal == Signals.SIGTERM or exit_.code == 128 + Signals.SIGTERM or _saved_and_exited(exit_, framework):
         return "preempted"
     return "crash" if exit_.seen else "lost"
 
 
 def reason_of(exit_: Exit) -> str:
     """One machine-readable word for this ending."""
-    if starved(exit_):
+    if ran_out_of_memory(exit_):
         return "OutOfMemory"
     if exit_.reason:
         return exit_.reason
@@ -71,30 +71,30 @@ def reason_of(exit_: Exit) -> str:
     return "CannotExecute" if exit_.code in _CANNOT_EXECUTE else "Exited"
 
 
-def fell_with_its_machine(exit_: Exit) -> bool:
+def lost_with_machine(exit_: Exit) -> bool:
     """Whether the machine it was on is gone, and it did nothing itself."""
     return exit_.reason in ("HostLost", "NodeLost")
 
 
-def starved(exit_: Exit) -> bool:
+def ran_out_of_memory(exit_: Exit) -> bool:
     """Whether it failed for want of memory; whoever lost only a child to that and ended well did not."""
     return exit_.out_of_memory and not exit_.ok
 
 
-def gave_up(exit_: Exit, framework: str = "tensorflow") -> bool:
+def failed_by_itself(exit_: Exit, framework: str = "tensorflow") -> bool:
     """Whether it failed by itself: nothing from outside ended it."""
-    if starved(exit_):
+    if ran_out_of_memory(exit_):
         return True
     if exit_.reason:
         return False
     if exit_.signal is not None:
         return exit_.signal not in _FROM_OUTSIDE
-    if _has_saved(exit_, framework):
+    if _saved_and_exited(exit_, framework):
         return False
     return exit_.seen and not exit_.ok and exit_.code not in _CODES_FROM_OUTSIDE
 
 
-def _has_saved(exit_: Exit, framework: str) -> bool:
+def _saved_and_exited(exit_: Exit, framework: str) -> bool:
     """Whether it was asked to go and has left as TensorFlow does."""
     return framework == "tensorflow" and exit_.code == SAVED_CODE
 

@@ -30,7 +30,7 @@ def new_run(plan: Plan) -> RunState:
 def fold(state: RunState, *entries: Event | Decision) -> RunState:
     """Return the state after these; an event of a past attempt or incarnation changes nothing."""
     for entry in entries:
-        state = _decided(state, entry) if isinstance(entry, Decision) else _happened(state, entry)
+        state = _after_decision(state, entry) if isinstance(entry, Decision) else _after_event(state, entry)
     return state
 
 
@@ -45,7 +45,7 @@ def fold_entry(state: RunState, event: Event, recorded: Iterable[Decision]) -> F
     return Folded(state, before_restart or state)
 
 
-def _happened(state: RunState, event: Event) -> RunState:
+def _after_event(state: RunState, event: Event) -> RunState:
     if isinstance(event, events.ResumeRequested) and may_resume(state):
         return _accepted(resumed(state))
     if isinstance(event, events.CauseNamed):  # also of a run that is over: its last end may be what names another cause
@@ -60,7 +60,7 @@ def _happened(state: RunState, event: Event) -> RunState:
         case events.AttemptDelayed():
             return _delayed(state, event)
         case events.ReplicaStarted():
-            return state.with_standing(event.replica, ReplicaState(Phase.RUNNING, event.incarnation))
+            return state.with_state(event.replica, ReplicaState(Phase.RUNNING, event.incarnation))
         case events.ReplicaWaits():
             return _waits(state, event)
         case events.ReplicaExited():
@@ -92,7 +92,7 @@ def _happened(state: RunState, event: Event) -> RunState:
             assert_never(event)
 
 
-def _decided(state: RunState, event: Decision) -> RunState:
+def _after_decision(state: RunState, event: Decision) -> RunState:
     match event:
         case decisions.ReplicasJudged():
             return _judged(state, event)
@@ -123,12 +123,12 @@ def _decided(state: RunState, event: Decision) -> RunState:
 
 def _accepted(state: RunState) -> RunState:
     if not state.helper_ids:
-        return _begun(state)
+        return _pending(state)
     helpers = dict.fromkeys(state.helper_ids, ReplicaState(incarnation=state.resumes))
     return _all(state.replace(phase=Phase.BUILDING, helpers=helpers), ReplicaState(Phase.CREATED))
 
 
-def _begun(state: RunState) -> RunState:
+def _pending(state: RunState) -> RunState:
     return _all(state.replace(phase=Phase.PENDING), ReplicaState())
 
 
@@ -152,28 +152,28 @@ def _delayed(state: RunState, event: events.AttemptDelayed) -> RunState:
 
 
 def _waits(state: RunState, event: events.ReplicaWaits) -> RunState:
-    standing = state.standing(event.replica)
-    if standing is None or standing.phase not in NOT_STARTED or event.replica == TENSORBOARD:
+    replica_state = state.state_of(event.replica)
+    if replica_state is None or replica_state.phase not in NOT_STARTED or event.replica == TENSORBOARD:
         return state
     reason = event.reason if event.message else ""
-    return state.with_standing(event.replica, standing.replace(reason=reason, waits=event.message))
+    return state.with_state(event.replica, replica_state.replace(reason=reason, waits=event.message))
 
 
 def _exited(state: RunState, event: events.ReplicaExited) -> RunState:
     """Return the state with an end that was not judged; the last helper that succeeds lets the first attempt begin."""
     phase = Phase.FINISHED if event.exit.ok else Phase.FAILED
     end = ReplicaState(phase, event.incarnation, event.exit, "", event.at_seconds, event.evidence)
-    state = state.with_standing(event.replica, end)
+    state = state.with_state(event.replica, end)
     if event.replica == TENSORBOARD:
         return state.replace(tensorboard_address="")
-    prepared = event.replica.is_helper and event.exit.ok and not state.ending and not state.anyone_helps
-    return _begun(state) if prepared else state
+    prepared = event.replica.is_helper and event.exit.ok and not state.ending and not state.any_helper_left
+    return _pending(state) if prepared else state
 
 
 def _time_over(state: RunState, event: events.TimerFired) -> RunState:
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
-            return _begun(state)
+            return _pending(state)
         case "old":
             return state.replace(is_old=True)
         case "run":
@@ -191,15 +191,15 @@ def _judged(state: RunState, event: decisions.ReplicasJudged) -> RunState:
     if event.verdicts and not state.replicas:  # it was ended before it began
         state = _all(state, ReplicaState())
     judged = {
-        verdict.replica: standing.replace(phase=Phase(verdict.phase), reason=verdict.reason)
+        verdict.replica: replica_state.replace(phase=Phase(verdict.phase), reason=verdict.reason)
         for verdict in event.verdicts
-        if (standing := state.standing(verdict.replica))
+        if (replica_state := state.state_of(verdict.replica))
     }
     if len(judged) == len(state.replicas) and not any(name.is_helper for name in judged):
         state = state.with_replicas({**state.replicas, **judged})  # one by one, thousands would take too long
     else:
-        for name, standing in judged.items():
-            state = state.with_standing(name, standing)
+        for name, replica_state in judged.items():
+            state = state.with_state(name, replica_state)
     return state.replace(forgiven=(*state.forgiven, *event.forgiven))
 
 
@@ -224,7 +224,7 @@ def _restarted(state: RunState, event: decisions.RestartChosen) -> RunState:
         stalled=None,
         is_old=False,
     )
-    return state if event.is_delayed else _begun(state)
+    return state if event.is_delayed else _pending(state)
 
 
 def _reviving(state: RunState, event: decisions.RevivalChosen) -> RunState:

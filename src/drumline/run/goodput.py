@@ -25,7 +25,7 @@ _FEWEST_GAPS = 2
 _SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # what is shorter is noise: steps are dated to a quarter of a second
 
 
-class Happening(Record):
+class TimedEvent(Record):
     """An event, when in the run's life it was written down (seconds), and when by the clock that events go by."""
 
     at: float
@@ -34,7 +34,7 @@ class Happening(Record):
     decisions: tuple[Decision, ...] = ()
 
 
-class Stretch(Record):
+class Uptime(Record):
     """A time in which a line was up: from its placement to its fall, or to where it is now.
 
     In a line whose chief may return alone, each of the chief's lives is one.
@@ -61,7 +61,7 @@ class Timeline(Record):
     seconds: float
     waiting_seconds: float
     down_seconds: float
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Uptime, ...]
 
 
 class Point(Record):
@@ -99,7 +99,7 @@ class Steps(Record):
     then: str = "idle"  # what follows the last step: a kind of lapse
 
 
-class Loss(Record):
+class RestartCost(Record):
     """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet.
 
     Of a script that names no steps, how many epochs.
@@ -121,7 +121,7 @@ class Goodput(Record):
     recomputed_seconds: float | None
     down_seconds: float
     recomputed_steps: int | None
-    restarts: tuple[Loss, ...]
+    restarts: tuple[RestartCost, ...]
     evaluating_seconds: float = 0.0
     saving_seconds: float = 0.0
     idle_seconds: float = 0.0
@@ -136,11 +136,11 @@ class _Kind:
     WAITING, UP, DOWN = "waiting", "up", "down"
 
 
-def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
+def make_timeline(plan: Plan, happenings: Iterable[TimedEvent], now: float) -> Timeline:
     """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
     state, kind, since, life = new_run(plan), _Kind.WAITING, 0.0, 0
     spent: dict[str, list[float]] = {_Kind.WAITING: [], _Kind.DOWN: []}
-    stretches: list[Stretch] = []
+    stretches: list[Uptime] = []
     over_at: float | None = None
     for happening in happenings:
         before = state
@@ -151,13 +151,13 @@ def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
         restarted = state.attempt != before.attempt
         at = max(since, happening.at)
         if kind is _Kind.UP and own.ending:
-            fell = _moment(happening, own.ending.at_seconds, since)
+            fell = _event_time(happening, own.ending.at_seconds, since)
             is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
-            stretches.append(Stretch(before.attempt, since, fell, is_hung, life))
+            stretches.append(Uptime(before.attempt, since, fell, is_hung, life))
             kind, since = _Kind.DOWN, fell
         elif kind is _Kind.UP and plan.chief in state.reviving:
-            fell = _moment(happening, state.revivals[-1].at_seconds, since)
-            stretches.append(Stretch(state.attempt, since, fell, incarnation=life))
+            fell = _event_time(happening, state.revivals[-1].at_seconds, since)
+            stretches.append(Uptime(state.attempt, since, fell, incarnation=life))
             kind, since = _Kind.DOWN, fell
         after = _kind_of(plan, state)
         if after != kind or restarted:
@@ -169,13 +169,13 @@ def divide(plan: Plan, happenings: Iterable[Happening], now: float) -> Timeline:
         over_at = at if state.phase.is_final else None  # of a run that is resumed, the time in between is down
     now = now if over_at is None else over_at
     if kind is _Kind.UP:
-        stretches.append(Stretch(state.attempt, since, max(since, now), incarnation=life))
+        stretches.append(Uptime(state.attempt, since, max(since, now), incarnation=life))
     else:
         spent[kind].append(max(0.0, now - since))
     return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(stretches))
 
 
-def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
+def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     """Say what each stretch was good for, by the steps that were seen of it.
 
     One without steps fell before its first, if others have some; if none has, nobody knows.
@@ -226,7 +226,9 @@ def account(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
         down_seconds=fsum(down),
         recomputed_steps=repeated if counted and (steps or not timeline.stretches) else None,
         restarts=tuple(
-            loss_of(again.attempt, steps.get(before.key), steps.get(again.key)).replace(incarnation=again.incarnation)
+            restart_cost(again.attempt, steps.get(before.key), steps.get(again.key)).replace(
+                incarnation=again.incarnation
+            )
             for before, again in pairwise(timeline.stretches)
         ),
         evaluating_seconds=fsum(without["evaluating"]),
@@ -241,7 +243,7 @@ def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tu
     A gap is of usual length if its steps take no longer than nine in ten steps do. `says` names the kind of the gap
     before a point.
     """
-    gaps = [(max(0.0, after.at - before.at), _taken(before, after)) for before, after in pairwise(points)]
+    gaps = [(max(0.0, after.at - before.at), _steps_between(before, after)) for before, after in pairwise(points)]
     if len(gaps) < _FEWEST_GAPS:
         return (), None
     paces = sorted((gap / taken, taken) for gap, taken in gaps)
@@ -254,7 +256,7 @@ def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tu
     ), usual * sorted(taken for _, taken in gaps)[len(gaps) // 2]
 
 
-def _taken(before: Point, after: Point) -> int:
+def _steps_between(before: Point, after: Point) -> int:
     """How many steps lie between two points, as far as that is known; one at least."""
     return max(1, _distance(before, after) or 1)
 
@@ -276,7 +278,7 @@ def _kind_of(plan: Plan, state: RunState) -> str:
     return _Kind.UP if state.phase in (Phase.STARTING, Phase.RUNNING) else _Kind.WAITING
 
 
-def _moment(happening: Happening, at_seconds: float | None, since: float) -> float:
+def _event_time(happening: TimedEvent, at_seconds: float | None, since: float) -> float:
     """When something came to pass that was written down later; a stamp that cannot be is not believed."""
     if at_seconds is None:
         return max(since, happening.at)
@@ -284,7 +286,7 @@ def _moment(happening: Happening, at_seconds: float | None, since: float) -> flo
     return came if since <= came <= happening.at else max(since, happening.at)
 
 
-def _within(at: float, stretch: Stretch) -> float:
+def _within(at: float, stretch: Uptime) -> float:
     return min(stretch.end, max(stretch.start, at))
 
 
@@ -292,16 +294,16 @@ def _order(point: Point) -> tuple[int, int]:
     return point.order
 
 
-def loss_of(attempt: int, before: Steps | None, seen: Steps | None) -> Loss:
+def restart_cost(attempt: int, before: Steps | None, seen: Steps | None) -> RestartCost:
     """What has to be done again in this attempt that had been done before."""
     if seen is None:
-        return Loss(attempt, None)
+        return RestartCost(attempt, None)
     if before is None:
-        return Loss(attempt, 0)  # it fell before its first step
+        return RestartCost(attempt, 0)  # it fell before its first step
     low, high = seen.first, before.last
     if low.step is None and high.step is None and low.epoch is not None and high.epoch is not None:
-        return Loss(attempt, None, max(0, high.epoch - low.epoch + 1))
-    return Loss(attempt, _count(seen, high))
+        return RestartCost(attempt, None, max(0, high.epoch - low.epoch + 1))
+    return RestartCost(attempt, _count(seen, high))
 
 
 def _count(seen: Steps, until: Point) -> int | None:

@@ -10,7 +10,7 @@ from drumline.run.event import Cause, Exit, LineHung, RendezvousFailed, StacksTa
 from drumline.run.state import Ending, Phase, RunState
 
 
-def give_up(state: RunState, event: LineHung | RendezvousFailed) -> RunState:
+def fail_attempt(state: RunState, event: LineHung | RendezvousFailed) -> RunState:
     """Return the run with an attempt that has failed; before a replica is stopped, all stacks are saved."""
     if isinstance(event, LineHung):
         cause = Cause(None, state.attempt, Exit(message=event.message), "hang", "Hung")
@@ -26,7 +26,7 @@ def take_stacks(state: RunState) -> TakeStacks:
     return TakeStacks(left, state.attempt, state.incarnations)
 
 
-def blame(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
+def add_diagnosis(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
     """The same run with whom the stacks blame; they say where a culprit is who was known before.
 
     If they blame nobody of those who are left, it is who left before the others were done.
@@ -36,18 +36,18 @@ def blame(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
     if ending is None or ending.cause is None or not event.message:
         return state
     cause = ending.cause
-    gone = None if cause.replica or event.replica else _first_gone(plan, state)
+    gone = None if cause.replica or event.replica else _first_finished(plan, state)
     replica = cause.replica or event.replica or gone
     words = f"{event.message}, and {gone} has left" if gone else event.message
     exit_ = cause.exit.replace(message=f"{cause.exit.message}: {words}")
     state = state.replace(ending=ending.replace(cause=cause.replace(replica=replica, exit=exit_)))
-    standing = state.replicas.get(replica) if replica else None
-    if replica and standing and standing.phase is Phase.KILLED:  # it was ended by what showed its stacks
-        state = state.with_replica(replica, standing.replace(phase=Phase.FAILED, reason=cause.reason))
+    replica_state = state.replicas.get(replica) if replica else None
+    if replica and replica_state and replica_state.phase is Phase.KILLED:  # it was ended by what showed its stacks
+        state = state.with_replica(replica, replica_state.replace(phase=Phase.FAILED, reason=cause.reason))
     return state
 
 
-def _first_gone(plan: Plan, state: RunState) -> ReplicaId | None:
+def _first_finished(plan: Plan, state: RunState) -> ReplicaId | None:
     """Who was done before the others, in a line whose replicas need each other."""
     gone = [
         (each.at_seconds, name)
@@ -57,7 +57,7 @@ def _first_gone(plan: Plan, state: RunState) -> ReplicaId | None:
     return min(gone)[1] if gone and plan.framework != "plain" else None
 
 
-def ended_for_stacks(ending: Ending, exit_: Exit) -> bool:
+def aborted_for_stacks(ending: Ending, exit_: Exit) -> bool:
     """Whether this is how Python ends when it is asked for its stacks."""
     hung = ending.cause is not None and ending.cause.failure in ("hang", "rendezvous")
     return hung and exit_.signal == Signals.SIGABRT

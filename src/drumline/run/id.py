@@ -22,7 +22,7 @@ class Target(Record):
 
     def replicas(self, plan: Plan) -> tuple[ReplicaId, ...]:
         """The replicas that are meant; raise NotFoundError, saying what exists, if there is none."""
-        everyone = plan.everyone
+        everyone = plan.all_ids
         if self.role is None:
             return everyone
         if self.role == "chief" and plan.chief and self.number in (None, 0):

@@ -9,23 +9,33 @@ from drumline.record import Record
 from drumline.run import decision as decisions
 from drumline.run import event as events
 from drumline.run.action import Action, Finish, Serve, Start
-from drumline.run.conclusions import conclude
-from drumline.run.decide import decide, decide_again
+from drumline.run.decide import decide_exit, decide_late_exit
 from drumline.run.decision import Decision
+from drumline.run.difference import decisions_between
 from drumline.run.event import Cause, Event, Exit
 from drumline.run.failure import reason_of
 from drumline.run.fold import fold
-from drumline.run.hang import blame, give_up, take_stacks
-from drumline.run.pending import expect_start, grow_old, limit, linger, pending, prepare, ps_wait, stop, wait
-from drumline.run.restart import budget_of, delay_before, may_restart, with_class
+from drumline.run.hang import add_diagnosis, fail_attempt, take_stacks
+from drumline.run.pending import (
+    delay_restart,
+    pending_actions,
+    prepare_next,
+    ps_stop_last,
+    set_linger_timer,
+    set_old_timer,
+    set_run_timer,
+    set_start_timer,
+    stop_remaining,
+)
+from drumline.run.reconsider import reconsider_cause
+from drumline.run.restart import budget_of, delay_before, may_restart, with_failure_class
+from drumline.run.restart_unit import delay_return, set_return_timer, stop_and_delay
 from drumline.run.resume import PREEMPTED, may_resume
 from drumline.run.state import Ending, Phase, ReplicaState, RunState, is_past
 from drumline.run.success import may_linger
-from drumline.run.tensorboard import may_show, show_no_more
-from drumline.run.unit import expect_return, hold, under_way
-from drumline.run.verdict import came_before, ended, ending_when_asked, judge
-from drumline.run.waiting import missed, refused
-from drumline.run.weigh import weigh
+from drumline.run.tensorboard import may_serve, tensorboard_exited
+from drumline.run.verdict import ended_before_decision, ended_state, ending_on_request, judge_exit
+from drumline.run.waiting import cannot_start, start_timed_out
 
 # In these phases no replica of the attempt has begun; of a gang that is PENDING only the engine knows.
 _NOT_BEGUN = (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING)
@@ -62,7 +72,7 @@ class _Case:
 
     def judge(self, judged: RunState, replica: ReplicaId | None = None) -> None:
         """Decide that this is the state; with `replica`, only that one was judged."""
-        self.decide(*conclude(self.state, judged, replica))
+        self.decide(*decisions_between(self.state, judged, replica))
 
     def act(self, *actions: Action) -> None:
         self.actions += actions
@@ -71,7 +81,7 @@ class _Case:
 def _react(case: _Case, event: Event) -> None:
     plan, before = case.plan, case.before
     if isinstance(event, events.SupervisorReturned) and before.phase is not Phase.CREATED:
-        case.act(*pending(plan, before))
+        case.act(*pending_actions(plan, before))
         return
     if isinstance(event, events.ResumeRequested) and may_resume(before):
         _accept(case)
@@ -84,7 +94,7 @@ def _react(case: _Case, event: Event) -> None:
                 _accept(case)
         case events.AttemptPlaced():
             if before.phase is Phase.PENDING and not before.ending:
-                case.act(expect_start(plan, case.state))
+                case.act(set_start_timer(plan, case.state))
         case events.RoomFound():
             if before.phase is Phase.PENDING and not before.ending:
                 case.act(Start(before.attempt))
@@ -92,26 +102,26 @@ def _react(case: _Case, event: Event) -> None:
             _react_to_replica(case, event)
         case events.LineHung() | events.RendezvousFailed():
             if before.ending is None and before.phase in (Phase.STARTING, Phase.RUNNING):
-                case.judge(give_up(before, event))
+                case.judge(fail_attempt(before, event))
                 case.act(take_stacks(case.state))
         case events.StacksTaken():
             if before.stacks_due:
-                case.judge(blame(plan, case.state, event))
-                _wind_up(case)
+                case.judge(add_diagnosis(plan, case.state, event))
+                _end_attempt(case)
         case events.StopRequested():
             reason = PREEMPTED if event.preempted else "Asked"
-            _end(case, ending_when_asked(before.ending, event.at_seconds, reason))
+            _end(case, ending_on_request(before.ending, event.at_seconds, reason))
         case events.TimerFired():
-            _time_over(case, event)
+            _timer_fired(case, event)
         case events.DelayChosen():
             if case.state.delay_seconds != before.delay_seconds:
-                case.act(hold(plan, case.state) if case.state.holding else wait(plan, case.state))
+                case.act(delay_return(plan, case.state) if case.state.holding else delay_restart(plan, case.state))
         case events.EngineFailed():
             if before.ending is None:
                 _fail(case, Cause(None, before.attempt, Exit(message=event.message), "engine", "EngineFailed"))
         case events.SummariesFound():
             if plan.tensorboard is None:
-                _show(case)
+                _serve_tensorboard(case)
         case events.AttemptDelayed() | events.CauseNamed() | events.EngineWarned() | events.FirstStepTaken():
             pass
         case events.ProjectCarried() | events.ResumeRequested() | events.TensorBoardServed():
@@ -126,16 +136,16 @@ def _react_to_replica(case: _Case, event: events.ReplicaStarted | events.Replica
     match event:
         case events.ReplicaStarted():
             if not event.replica.is_helper:
-                _go_on(case)
+                _check_started(case)
         case events.ReplicaWaits():
-            late, cause = refused(case.before, event)
+            late, cause = cannot_start(case.before, event)
             if late and cause is None:
                 case.decide(decisions.RunWarned(f"{event.replica} cannot start: {event.message}"))
             _not_started(case, late, cause)
         case events.ReplicaExited() if event.replica == TENSORBOARD:
-            case.judge(show_no_more(case.plan, case.before, event))
-            if case.state.ending and not case.state.anyone_left:
-                _wind_up(case)
+            case.judge(tensorboard_exited(case.plan, case.before, event))
+            if case.state.ending and not case.state.any_left:
+                _end_attempt(case)
         case events.ReplicaExited() if event.replica.is_helper:
             _helper_exited(case, event)
         case events.ReplicaExited():
@@ -143,94 +153,100 @@ def _react_to_replica(case: _Case, event: events.ReplicaStarted | events.Replica
 
 
 def _accept(case: _Case) -> None:
-    case.act(*(prepare(case.state) if case.state.helpers else (Start(case.state.attempt),)), *limit(case.plan))
+    case.act(
+        *(prepare_next(case.state) if case.state.helpers else (Start(case.state.attempt),)), *set_run_timer(case.plan)
+    )
 
 
 def _helper_exited(case: _Case, event: events.ReplicaExited) -> None:
     before = case.before
     if before.ending:
-        case.judge(case.state.with_helper(event.replica, judge(before.ending, event)))
-        if not case.state.anyone_helps:
-            _wind_up(case)
+        case.judge(case.state.with_helper(event.replica, judge_exit(before.ending, event)))
+        if not case.state.any_helper_left:
+            _end_attempt(case)
     elif event.exit.ok:
-        case.act(*(prepare(case.state) if case.state.anyone_helps else (Start(case.state.attempt),)))
+        case.act(*(prepare_next(case.state) if case.state.any_helper_left else (Start(case.state.attempt),)))
     else:
-        case.judge(before.with_helper(event.replica, ended(event, Phase.FAILED, reason_of(event.exit))))
+        case.judge(before.with_helper(event.replica, ended_state(event, Phase.FAILED, reason_of(event.exit))))
         what, reason = ("build", "NotBuilt") if event.replica.role == "build" else ("prepare", "NotPrepared")
         _fail(case, Cause(event.replica, before.attempt, event.exit, what, reason))
 
 
-def _go_on(case: _Case) -> None:
+def _check_started(case: _Case) -> None:
     """RUNNING, once no replica is waited for any more."""
     if case.state.ending or case.state.waiting or case.state.phase is Phase.RUNNING:
         return
     case.decide(decisions.GangStarted(case.state.attempt))
-    old = grow_old(case.plan, case.state)
+    old = set_old_timer(case.plan, case.state)
     if case.plan.tensorboard:
-        _show(case)
+        _serve_tensorboard(case)
     case.act(*old)
 
 
-def _show(case: _Case) -> None:
-    if may_show(case.state):
+def _serve_tensorboard(case: _Case) -> None:
+    if may_serve(case.state):
         case.decide(decisions.TensorBoardRequested(case.state.resumes))
         case.act(Serve(case.state.resumes))
 
 
 def _exited(case: _Case, event: events.ReplicaExited) -> None:
     plan, before = case.plan, case.before
-    if came_before(event, before):
-        case.judge(decide_again(plan, before, event))
+    if ended_before_decision(event, before):
+        case.judge(decide_late_exit(plan, before, event))
     elif before.ending:
-        case.judge(before.with_replica(event.replica, judge(before.ending, event)), event.replica)
+        case.judge(before.with_replica(event.replica, judge_exit(before.ending, event)), event.replica)
     else:
-        case.judge(decide(plan, before, event), event.replica)
+        case.judge(decide_exit(plan, before, event), event.replica)
     if case.state.ending is None:
-        _carry_on(case)
-        _go_on(case)
+        _revive(case)
+        _check_started(case)
         return
-    if case.state.lingering and not _anyone_lingers(plan, case.state):
+    if case.state.lingering and not _any_lingering(plan, case.state):
         case.decide(decisions.GraceEnded(case.state.attempt))
     state = case.state
-    unchanged = (state.ending, state.lingering, ps_wait(state)) == (before.ending, before.lingering, ps_wait(before))
-    if state.anyone_left and unchanged:
+    unchanged = (state.ending, state.lingering, ps_stop_last(state)) == (
+        before.ending,
+        before.lingering,
+        ps_stop_last(before),
+    )
+    if state.any_left and unchanged:
         return
     if state.lingering:
-        case.act(linger(plan, state))
+        case.act(set_linger_timer(plan, state))
     else:
-        _wind_up(case)
+        _end_attempt(case)
 
 
-def _anyone_lingers(plan: Plan, state: RunState) -> bool:
+def _any_lingering(plan: Plan, state: RunState) -> bool:
     return any(count and may_linger(plan, role) for role, count in state.left.items())
 
 
-def _carry_on(case: _Case) -> None:
+def _revive(case: _Case) -> None:
     """Stop those of the replicas that are to return that are left, wait as long as it takes, and start them."""
     plan, state = case.plan, case.state
     if not state.reviving:
         return
     if len(state.revivals) > len(case.before.revivals):
-        case.act(*under_way(plan, state))
+        case.act(*stop_and_delay(plan, state))
     if state.holding or any(not state.replicas[name].phase.is_final for name in state.reviving):
         return
     case.decide(decisions.ReplicasRevived(state.attempt, state.reviving))
-    case.act(Start(state.attempt, case.state.incarnations), expect_return(plan, case.state))
+    case.act(Start(state.attempt, case.state.incarnations), set_return_timer(plan, case.state))
 
 
-def _time_over(case: _Case, event: events.TimerFired) -> None:
+def _timer_fired(case: _Case, event: events.TimerFired) -> None:
     plan, state = case.plan, case.before
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
             case.act(Start(state.attempt))
         case "linger" if state.lingering:
-            _wind_up(case)
+            _end_attempt(case)
         case "start" if state.phase is Phase.STARTING and state.ending is None:
-            _not_started(case, *missed(plan, state))
+            _not_started(case, *start_timed_out(plan, state))
         case timer if state.ending is None and timer == f"return {len(state.revivals)}" and state.waiting:
-            _not_started(case, *missed(plan, state))
+            _not_started(case, *start_timed_out(plan, state))
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}" and state.holding:
-            _carry_on(case)
+            _revive(case)
         case "run" if plan.timeouts.run_seconds is not None and state.ending is None:
             exit_ = Exit(message=f"the run's time limit of {plan.timeouts.run_seconds:g} s is over")
             _fail(case, Cause(None, state.attempt, exit_, "time", "TimeLimit"))
@@ -240,7 +256,7 @@ def _not_started(case: _Case, late: tuple[ReplicaId, ...], cause: Cause | None) 
     if cause:
         _fail(case, cause)
     elif late:
-        case.act(stop(case.plan, case.state).replace(replicas=late))
+        case.act(stop_remaining(case.plan, case.state).replace(replicas=late))
 
 
 def _fail(case: _Case, cause: Cause) -> None:
@@ -254,27 +270,27 @@ def _end(case: _Case, ending: Ending) -> None:
         killed = ReplicaState(Phase.KILLED, reason=ending.reason)
         state = state.with_replicas(dict.fromkeys(state.replica_ids, killed))
     case.judge(state.replace(ending=ending))
-    _wind_up(case)
+    _end_attempt(case)
 
 
-def _wind_up(case: _Case) -> None:
+def _end_attempt(case: _Case) -> None:
     """Stop the replicas that are left; when none is, the attempt is over, and perhaps the run."""
     plan = case.plan
     if case.state.lingering:
         case.decide(decisions.GraceEnded(case.state.attempt))
-    if case.state.anyone_left or case.state.stacks_due:
+    if case.state.any_left or case.state.stacks_due:
         if not case.state.stacks_due:
-            case.act(stop(plan, case.state))
+            case.act(stop_remaining(plan, case.state))
         return
-    case.judge(with_class(plan, weigh(plan, case.state)))
+    case.judge(with_failure_class(plan, reconsider_cause(plan, case.state)))
     state, ending = case.state, case.state.ending
     if ending is None:
         raise AssertionError("a run ends only after it was decided how")
     cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
     if cause and may_restart(plan.restart, state.restarts, cause.failure):
         _restart(case, cause.failure)
-    elif state.shows:
-        case.act(stop(plan, state))
+    elif state.serves_tensorboard:
+        case.act(stop_remaining(plan, state))
     else:
         case.decide(decisions.RunEnded(ending.phase.value, ending.reason, state.verdict))
         case.act(Finish(ending))
@@ -286,4 +302,4 @@ def _restart(case: _Case, failure: str) -> None:
     number = state.restarts.get(failure, 0) + 1
     budget = budget_of(plan.restart, failure)
     case.decide(decisions.RestartChosen(state.attempt + 1, failure, number, budget, is_delayed))
-    case.act(wait(plan, case.state) if is_delayed else Start(case.state.attempt))
+    case.act(delay_restart(plan, case.state) if is_delayed else Start(case.state.attempt))

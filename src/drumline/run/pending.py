@@ -8,11 +8,11 @@ from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.hang import take_stacks
 from drumline.run.restart import OLD_SECONDS, could_be_early, delay_before, grace_before_kill
+from drumline.run.restart_unit import pending_restarts
 from drumline.run.state import Phase, RunState
-from drumline.run.unit import wait_on
 
 
-def pending(plan: Plan, state: RunState) -> Iterator[Action]:
+def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
     """Everything that must be under way; given again to a supervisor that takes a run up."""
     ending = state.ending
     if ending and state.phase.is_final:
@@ -21,77 +21,77 @@ def pending(plan: Plan, state: RunState) -> Iterator[Action]:
     if state.stacks_due:
         yield take_stacks(state)
     elif ending and not state.lingering:
-        yield stop(plan, state)
+        yield stop_remaining(plan, state)
     elif state.phase is Phase.BUILDING:
-        yield from prepare(state)
+        yield from prepare_next(state)
     elif state.phase is Phase.RESTARTING:
-        yield wait(plan, state)
+        yield delay_restart(plan, state)
     else:
         yield Start(state.attempt, state.incarnations)  # nobody is started twice, and everybody is watched
     if state.lingering:
-        yield linger(plan, state)
+        yield set_linger_timer(plan, state)
     elif state.phase is Phase.STARTING and ending is None:
-        yield expect_start(plan, state)
+        yield set_start_timer(plan, state)
     elif state.phase is Phase.RUNNING and ending is None:
-        yield from wait_on(plan, state)
-        yield from grow_old(plan, state)
+        yield from pending_restarts(plan, state)
+        yield from set_old_timer(plan, state)
     if ending is None or ending.phase is Phase.FAILED:
-        yield from limit(plan)
-        if state.shows and (ending is None or state.anyone_left):  # there may be another attempt to show
+        yield from set_run_timer(plan)
+        if state.serves_tensorboard and (ending is None or state.any_left):  # there may be another attempt to show
             yield Serve(state.resumes)
 
 
-def stop(plan: Plan, state: RunState) -> Stop:
+def stop_remaining(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
     grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
-    if not state.anyone_left:  # TensorBoard goes last, when nothing more is to be shown
+    if not state.any_left:  # TensorBoard goes last, when nothing more is to be shown
         return Stop((TENSORBOARD,), 0, grace_seconds, {TENSORBOARD: state.resumes} if state.resumes else {})
     helping = tuple(name for name, each in state.helpers.items() if not each.phase.is_final)
     if helping:  # they come before the line, and know no attempts
         return Stop(helping, 0, grace_seconds, dict.fromkeys(helping, state.resumes) if state.resumes else {})
-    wait = ps_wait(state)
+    ps_last = ps_stop_last(state)
     left = tuple(
-        name for name, each in state.replicas.items() if not each.phase.is_final and not (wait and name.role == "ps")
+        name for name, each in state.replicas.items() if not each.phase.is_final and not (ps_last and name.role == "ps")
     )
     return Stop(left, state.attempt, grace_before_kill(plan, state), state.incarnations)
 
 
-def ps_wait(state: RunState) -> bool:
+def ps_stop_last(state: RunState) -> bool:
     """Whether ps go on for now: after a success, those who compute leave first, and may still be writing to them."""
     succeeded = state.ending is not None and state.ending.phase is Phase.FINISHED
     stopping = succeeded and not state.lingering and not state.forced
     return stopping and any(state.left.get(role) for role in COMPUTING)
 
 
-def prepare(state: RunState) -> tuple[Action, ...]:
+def prepare_next(state: RunState) -> tuple[Action, ...]:
     """Let the first helper work that is not done: the data of one may be made from another's."""
     waiting = (name for name, helper in state.helpers.items() if not helper.phase.is_final)
     return tuple(Prepare(name, state.resumes) for name in waiting)[:1]
 
 
-def linger(plan: Plan, state: RunState) -> Action:
+def set_linger_timer(plan: Plan, state: RunState) -> Action:
     """Let the others end by themselves for a while."""
     return SetTimer("linger", state.attempt, plan.timeouts.grace_seconds)
 
 
-def expect_start(plan: Plan, state: RunState) -> Action:
+def set_start_timer(plan: Plan, state: RunState) -> Action:
     """Give everybody so long to start."""
     return SetTimer("start", state.attempt, plan.timeouts.start_seconds)
 
 
-def grow_old(plan: Plan, state: RunState) -> tuple[Action, ...]:
+def set_old_timer(plan: Plan, state: RunState) -> tuple[Action, ...]:
     """Note when an attempt has run so long that it may have taken steps, if anything depends on that."""
     matters = could_be_early(plan) and not (state.stepped or state.is_old)
     return (SetTimer("old", state.attempt, OLD_SECONDS),) if matters else ()
 
 
-def limit(plan: Plan) -> tuple[Action, ...]:
+def set_run_timer(plan: Plan) -> tuple[Action, ...]:
     """Hold the run to its time limit, if it has one."""
     seconds = plan.timeouts.run_seconds
     return () if seconds is None else (SetTimer("run", 0, seconds),)
 
 
-def wait(plan: Plan, state: RunState) -> Action:
+def delay_restart(plan: Plan, state: RunState) -> Action:
     """Wait before the next attempt: choose for how long, or do it."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))

@@ -32,35 +32,35 @@ class Missing(Record):
         return f"{self.replica} does not listen on {self.address}"
 
 
-def must_form(plan: Plan) -> bool:
+def needs_rendezvous(plan: Plan) -> bool:
     """Whether the replicas of this line have to find each other at all."""
-    return plan.framework != "plain" and len([*_listeners(plan), *_callers(plan)]) > 1
+    return plan.framework != "plain" and len([*_listening(plan), *_connecting(plan)]) > 1
 
 
 def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mapping[ReplicaId, Sockets]) -> list[Missing]:
     """Those of the living who do not listen where they should; if nobody, those who have not called the first."""
     silent = [
         Missing(name, addresses[name])
-        for name in _listeners(plan)
+        for name in _listening(plan)
         if name in sockets and _port(addresses[name]) not in sockets[name].listening
     ]
     if silent or plan.framework == "tensorflow":
         return silent
-    first = addresses[next(_listeners(plan))]
+    first = addresses[next(_listening(plan))]
     return [
         Missing(name, first, listens=True)
-        for name in _callers(plan)
+        for name in _connecting(plan)
         if name in sockets and first not in sockets[name].connected
     ]
 
 
-def say_missing(missing: list[Missing]) -> str:
+def describe_missing(missing: list[Missing]) -> str:
     """`worker.1 does not listen on 127.0.0.1:20001`, and so on; of many the first few."""
     more = [f"{len(missing) - _MOST_NAMED} more are not there"] if len(missing) > _MOST_NAMED else []
     return listed([*map(str, missing[:_MOST_NAMED]), *more])
 
 
-def _listeners(plan: Plan) -> Iterator[ReplicaId]:
+def _listening(plan: Plan) -> Iterator[ReplicaId]:
     """Who has to listen: in TensorFlow everybody of the cluster whom somebody calls, else the first."""
     if plan.framework != "tensorflow":
         if plan.chief:
@@ -72,7 +72,7 @@ def _listeners(plan: Plan) -> Iterator[ReplicaId]:
     yield from (replica.id for replica in plan.replicas if replica.id.role in called)
 
 
-def _callers(plan: Plan) -> Iterator[ReplicaId]:
+def _connecting(plan: Plan) -> Iterator[ReplicaId]:
     if plan.framework != "tensorflow":
         yield from (each.id for each in plan.replicas if each.id.role in COMPUTING and each.id != plan.chief)
 

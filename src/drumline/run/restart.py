@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from drumline.plan.types import Plan, Restart
 from drumline.run.describe import describe_cause
 from drumline.run.event import Cause, CauseNamed, Exit
-from drumline.run.failure import gave_up
+from drumline.run.failure import failed_by_itself
+from drumline.run.reconsider import first_report
 from drumline.run.state import Phase, RunState
-from drumline.run.weigh import first_report
 
 # Workers of these frameworks catch TERM and go on until a collective fails. Saving is a collective as well, so that
 # none of them can save after a peer has failed. A process of torch ends at TERM, unless its script handles it.
 _CANNOT_SAVE_ALONE = ("tensorflow", "jax")
-_TIME_TO_SAVE = ("preempted", "asked", "time")
+_CLASSES_WITH_GRACE = ("preempted", "asked", "time")
 
 # The first replica to end may only report that a peer is gone. So long after TERM the peer may end by itself, and say
 # why, before it is killed.
-LAST_WORDS_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 
 # Not every script says what steps it takes. What has run for so long is given the benefit of the doubt.
 OLD_SECONDS = 60.0
@@ -48,7 +48,7 @@ def could_be_early(plan: Plan) -> bool:
     return plan.framework != "plain" and plan.restart.crash > plan.restart.early
 
 
-def with_class(plan: Plan, state: RunState) -> RunState:
+def with_failure_class(plan: Plan, state: RunState) -> RunState:
     """The same run, its failure charged to `early` if user code failed by itself and nobody had taken a step.
 
     An exit code that was said to be permanent has no budget.
@@ -60,7 +60,7 @@ def with_class(plan: Plan, state: RunState) -> RunState:
         return state.replace(ending=ending.replace(cause=cause.replace(failure="permanent")))
     if not (ending and cause and cause.replica) or cause.failure != "crash" or plan.framework == "plain":
         return state
-    if state.stepped or state.is_old or not (gave_up(cause.exit, plan.framework) or cause.said):
+    if state.stepped or state.is_old or not (failed_by_itself(cause.exit, plan.framework) or cause.said):
         return state
     if not may_restart(plan.restart, state.restarts, "early") and may_restart(plan.restart, state.restarts, "crash"):
         state = state.with_warning(
@@ -90,14 +90,14 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     if cause is None or cause.replica is None or cause.replica.is_helper:
         return grace_seconds
-    if cause.failure in _TIME_TO_SAVE or state.out_of_time:
+    if cause.failure in _CLASSES_WITH_GRACE or state.out_of_time:
         return grace_seconds
     if plan.framework not in _CANNOT_SAVE_ALONE or plan.replicas_of("ps") or plan.timeouts.is_grace_set:
         return grace_seconds
     report = first_report(state)
     if not report or may_restart(plan.restart, state.restarts, cause.failure):
         return 0.0
-    return min(grace_seconds, LAST_WORDS_SECONDS) if report == "gone" else grace_seconds
+    return min(grace_seconds, REPORT_SECONDS) if report == "gone" else grace_seconds
 
 
 def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
@@ -122,7 +122,7 @@ def final_cause(plan: Plan, state: RunState) -> Cause | None:
         return None
     if state.phase is Phase.FAILED:
         return state.ending.cause
-    ending = with_class(plan, state).ending
+    ending = with_failure_class(plan, state).ending
     cause = ending.cause if ending else None
     if cause is None or first_report(state):
         return None

@@ -121,23 +121,23 @@ class RunState(Record):
         return self.ending.cause if self.phase is Phase.FAILED else None
 
     @property
-    def anyone_left(self) -> bool:
+    def any_left(self) -> bool:
         """Whether somebody of the line, or who helps it, may still have a process: nobody has seen all ends."""
-        return any(self.left.values()) or self.anyone_helps
+        return any(self.left.values()) or self.any_helper_left
 
     @property
-    def anyone_helps(self) -> bool:
+    def any_helper_left(self) -> bool:
         """Whether a helper is not done."""
         return any(not helper.phase.is_final for helper in self.helpers.values())
 
-    def standing(self, name: ReplicaId) -> ReplicaState | None:
+    def state_of(self, name: ReplicaId) -> ReplicaState | None:
         """Where a replica or a helper stands, if it is one of this run's."""
         if name == TENSORBOARD:
             return self.tensorboard
         return (self.helpers if name.is_helper else self.replicas).get(name)
 
     @property
-    def everyone(self) -> dict[ReplicaId, ReplicaState]:
+    def all_states(self) -> dict[ReplicaId, ReplicaState]:
         """Where the helpers and the replicas stand."""
         beside = {TENSORBOARD: self.tensorboard} if self.tensorboard else {}
         return {**self.helpers, **self.replicas, **beside}
@@ -148,7 +148,7 @@ class RunState(Record):
         return {name: each.incarnation for name, each in self.replicas.items() if each.incarnation}
 
     @property
-    def shows(self) -> bool:
+    def serves_tensorboard(self) -> bool:
         """Whether TensorBoard may have a process."""
         return self.tensorboard is not None and not self.tensorboard.phase.is_final
 
@@ -162,7 +162,7 @@ class RunState(Record):
             return self.replace(tensorboard=now)
         return self.replace(helpers={**self.helpers, name: now})
 
-    def with_standing(self, name: ReplicaId, now: ReplicaState) -> Self:
+    def with_state(self, name: ReplicaId, now: ReplicaState) -> Self:
         """Return the same run with one helper or replica changed."""
         return self.with_helper(name, now) if name.is_helper else self.with_replica(name, now)
 
@@ -190,14 +190,14 @@ def is_past(state: RunState, event: Event) -> bool:
     """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
     match event:
         case ReplicaStarted() | ReplicaWaits() | ReplicaExited():
-            replica = state.standing(event.replica)
+            replica = state.state_of(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
             if event.replica.is_helper:  # it knows no attempts, and lives once in each life of the run
                 return event.incarnation > replica.incarnation
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case TensorBoardServed():
-            return not state.shows
+            return not state.serves_tensorboard
         case TimerFired(timer="run"):
             return False
         case _:

@@ -8,25 +8,25 @@ from drumline.plan.types import TENSORBOARD, Plan
 from drumline.run.event import Exit, ReplicaExited
 from drumline.run.failure import describe_exit, reason_of
 from drumline.run.state import Phase, RunState
-from drumline.run.verdict import ended, judge
+from drumline.run.verdict import ended_state, judge_exit
 
 # With this it says that it is not installed and cannot be, as sysexits.h has it for a service that is not available.
-NOT_TO_BE_HAD = 69
+UNAVAILABLE_CODE = 69
 
 
-def may_show(state: RunState) -> bool:
+def may_serve(state: RunState) -> bool:
     """Return whether TensorBoard is to be requested: once for a run, and not before the gang."""
     return not (state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING))
 
 
-def show_no_more(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
+def tensorboard_exited(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
     """What the end of TensorBoard makes of a run: nothing, or a warning if nobody asked for that end."""
     state = state.replace(tensorboard_address="")
-    if state.ending and not state.anyone_left:
-        return state.with_helper(TENSORBOARD, judge(state.ending, event))
+    if state.ending and not state.any_left:
+        return state.with_helper(TENSORBOARD, judge_exit(state.ending, event))
     if event.exit.ok:
-        return state.with_helper(TENSORBOARD, ended(event, Phase.FINISHED))
-    state = state.with_helper(TENSORBOARD, ended(event, Phase.FAILED, reason_of(event.exit)))
+        return state.with_helper(TENSORBOARD, ended_state(event, Phase.FINISHED))
+    state = state.with_helper(TENSORBOARD, ended_state(event, Phase.FAILED, reason_of(event.exit)))
     return state.with_warning(_describe(plan.run, event.exit))
 
 
@@ -38,7 +38,7 @@ def pythons(plan: Plan) -> tuple[str, ...]:
 
 
 def _describe(run: str, exit_: Exit) -> str:
-    if exit_.code == NOT_TO_BE_HAD:
+    if exit_.code == UNAVAILABLE_CODE:
         return (
             "TensorBoard is not installed and could not be; the training goes on without it: `pip install tensorboard`"
             f" where the training runs, or say `tensorboard: false`; `drumline logs {run}.tensorboard` says more"

@@ -5,28 +5,28 @@ from __future__ import annotations
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.event import Cause, Exit, ReplicaWaits
 from drumline.run.state import NOT_STARTED, Phase, RunState
-from drumline.run.success import counts
+from drumline.run.success import can_fail_run
 from drumline.words import count
 
 Late = tuple[ReplicaId, ...]
 
 
-def refused(state: RunState, event: ReplicaWaits) -> tuple[Late, Cause | None]:
+def cannot_start(state: RunState, event: ReplicaWaits) -> tuple[Late, Cause | None]:
     """Return as `missed` a replica that will not start however long it waits."""
-    name, standing = event.replica, state.standing(event.replica)
-    if standing is None or standing.phase not in NOT_STARTED or name == TENSORBOARD:
+    name, replica_state = event.replica, state.state_of(event.replica)
+    if replica_state is None or replica_state.phase not in NOT_STARTED or name == TENSORBOARD:
         return (), None
     if not event.is_fatal or state.ending:
         return (), None
-    if not counts(name):
+    if not can_fail_run(name):
         return (name,), None
     return (name,), Cause(name, state.attempt, Exit(message=event.message), "engine", "CannotStart")
 
 
-def missed(plan: Plan, state: RunState) -> tuple[Late, Cause | None]:
+def start_timed_out(plan: Plan, state: RunState) -> tuple[Late, Cause | None]:
     """Who has not started in time, and why that ends the attempt; None if it does not, since nobody of them counts."""
     late = tuple(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
-    counting = [name for name in late if counts(name)]
+    counting = [name for name in late if can_fail_run(name)]
     if not counting:
         return late, None
     told = [name for name in counting if state.replicas[name].waits]

@@ -12,10 +12,18 @@ from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
-from drumline.run.culprit import Activity, Doing, all_wait, find_culprit, read_activity
+from drumline.run.blocking import Activity, ActivityKind, all_wait, find_blocking_replica, read_activity
 from drumline.run.event import EngineWarned, LineHung, RendezvousFailed, StacksTaken
-from drumline.run.quiet import Look, Pulse, Quiet, Verdict, begin, judge_line, watch
-from drumline.run.rendezvous import find_missing, must_form, say_missing
+from drumline.run.idle import (
+    GangActivity,
+    GangSample,
+    IdleTimes,
+    WorkSample,
+    classify_activity,
+    start_idle_times,
+    update_idle_times,
+)
+from drumline.run.rendezvous import describe_missing, find_missing, needs_rendezvous
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import REPORT, STACKS, trace_dir
 from drumline.runtime.private import open_regular
@@ -52,10 +60,10 @@ class HangWatch:
 
     def _reset(self, attempt: int | None) -> None:
         self._attempt = attempt
-        self._quiet: Quiet | None = None
+        self._quiet: IdleTimes | None = None
         self._began = self._next_look = self._clock()
         self._spoke: dict[str, float] = {}  # when the log in each folder last grew
-        self._formed = not must_form(self._plan)
+        self._formed = not needs_rendezvous(self._plan)
         self._waits = 0  # consecutive checks in which all replicas waited
         self._looks_closely = False
         self._warned = ""
@@ -97,25 +105,25 @@ class HangWatch:
         now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
         pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
         said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
-        look = Look(now, pulses, said)
-        self._quiet = watch(self._quiet, look) if self._quiet else begin(look)
+        look = GangSample(now, pulses, said)
+        self._quiet = update_idle_times(self._quiet, look) if self._quiet else start_idle_times(look)
         if not self._formed and now - self._began >= self._plan.timeouts.rendezvous_seconds:
             await self._look_for_missing(state.attempt, now, self._quiet)
         if progress is not None and pulses:
             self._judge(state.attempt, now, self._quiet, progress)
 
-    def _judge(self, attempt: int, now: float, quiet: Quiet, progress: float) -> None:
-        verdict = judge_line(quiet, now, progress)
-        if verdict is Verdict.HUNG:
+    def _judge(self, attempt: int, now: float, quiet: IdleTimes, progress: float) -> None:
+        verdict = classify_activity(quiet, now, progress)
+        if verdict is GangActivity.HUNG:
             self._tell(LineHung(attempt, f"no progress for {span(now - quiet.idle_since)}"))
-        elif verdict is Verdict.BUSY and not self._looks_closely:
+        elif verdict is GangActivity.BUSY and not self._looks_closely:
             self._looks_closely = True
             incarnations = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
             self._begin(self._look_closely(TakeStacks(tuple(incarnations), attempt, incarnations), quiet))
-        elif verdict is Verdict.MOVES:
+        elif verdict is GangActivity.MOVES:
             self._waits = 0
 
-    async def _look_closely(self, look: TakeStacks, quiet: Quiet) -> None:
+    async def _look_closely(self, look: TakeStacks, quiet: IdleTimes) -> None:
         """Count the checks in which all replicas wait; one that computes does not wait in one of them."""
         try:
             await save_stacks(self._session, look, gently=True)
@@ -128,7 +136,7 @@ class HangWatch:
             silent = span(self._clock() - quiet.silent_since)
             self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
 
-    async def _look_for_missing(self, attempt: int, now: float, quiet: Quiet) -> None:
+    async def _look_for_missing(self, attempt: int, now: float, quiet: IdleTimes) -> None:
         found = await self._session.sockets() if isinstance(self._session, Connected) else ()
         if attempt != self._attempt:
             return
@@ -139,9 +147,9 @@ class HangWatch:
         ages = [now - self._idle_since(each.replica, quiet) for each in missing]
         idle = [each for each, age in zip(missing, ages, strict=True) if age >= patience]
         if idle:
-            message = f"after {span(now - self._began)} {say_missing(idle)}"
+            message = f"after {span(now - self._began)} {describe_missing(idle)}"
             self._tell(RendezvousFailed(attempt, idle[0].replica, message))
-        elif ages and min(ages) < patience / 2 and (message := say_missing(missing)) != self._warned:
+        elif ages and min(ages) < patience / 2 and (message := describe_missing(missing)) != self._warned:
             self._warned = message
             self._tell(
                 EngineWarned(
@@ -149,11 +157,11 @@ class HangWatch:
                 )
             )
 
-    def _idle_since(self, name: ReplicaId, quiet: Quiet) -> float:
+    def _idle_since(self, name: ReplicaId, quiet: IdleTimes) -> float:
         at = quiet.since[name][0] if name in quiet.since else self._clock()
         return max(at, self._spoke.get(str(name), 0.0))
 
-    def _reports(self, pulses: Iterable[Pulse]) -> list[int]:
+    def _reports(self, pulses: Iterable[WorkSample]) -> list[int]:
         changed = []
         for pulse in pulses:
             path = self._run_dir / trace_dir(pulse.replica, pulse.attempt, pulse.incarnation) / REPORT
@@ -175,12 +183,12 @@ async def take_stacks(
     await save_stacks(session, action, gently=False)
     found = read_activities(run_dir, action, stopped)
     # A replica that ended before its stacks were taken has none either, and is not the cause.
-    seen = {name: each for name, each in found.items() if each.doing is not Doing.UNKNOWN or not has_ended(name)}
-    blame = find_culprit(seen)
+    seen = {name: each for name, each in found.items() if each.doing is not ActivityKind.UNKNOWN or not has_ended(name)}
+    blame = find_blocking_replica(seen)
     tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
 
-async def pulses_of(session: Session) -> Sequence[Pulse]:
+async def pulses_of(session: Session) -> Sequence[WorkSample]:
     """Return what replicas have done so far, where the engine supports that."""
     return await session.pulses() if isinstance(session, Observable) else ()
 
@@ -203,5 +211,5 @@ def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[Replica
     return found
 
 
-def _stopped(quiet: Quiet) -> set[ReplicaId]:
+def _stopped(quiet: IdleTimes) -> set[ReplicaId]:
     return {name for name, (_, pulse) in quiet.since.items() if pulse.is_stopped}

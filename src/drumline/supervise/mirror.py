@@ -42,7 +42,7 @@ class Mirror:
         self.is_current = False  # nothing was left to copy at the last update
         self._folder = folder
         self._ask = ask
-        self._known = {*plan.everyone, TENSORBOARD}
+        self._known = {*plan.all_ids, TENSORBOARD}
         self._growing: dict[str, bool] = {}  # the folders of incarnations: whether the end was read
         self._last: set[str] = set()  # the folders of all incarnations of the last attempt
         self._attempt = 0

@@ -17,7 +17,7 @@ from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import TakeStacks
-from drumline.run.culprit import Blame, Doing, find_culprit
+from drumline.run.blocking import ActivityKind, Diagnosis, find_blocking_replica
 from drumline.run.event import LineHung, StepsResumed, StepsStalled
 from drumline.run.progress import Progress, read_progress
 from drumline.run.stall import Gaps, is_stalled, with_step
@@ -121,8 +121,8 @@ class StallWatch:
         if stacks.attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, stacks, stopped)
-        known = any(each.doing is not Doing.UNKNOWN for each in found.values())
-        blame = find_culprit(found) if known else Blame(None, "")
+        known = any(each.doing is not ActivityKind.UNKNOWN for each in found.values())
+        blame = find_blocking_replica(found) if known else Diagnosis(None, "")
         lasted = round(self._clock() - gaps.at_seconds, 3)
         self._tell(StepsStalled(stacks.attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))
 

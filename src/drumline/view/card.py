@@ -10,8 +10,8 @@ from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
 from drumline.run.entry import Entry
 from drumline.run.event import Cause, ReplicaExited, ReplicaStarted
-from drumline.run.evidence import TAIL_BYTES, closing
-from drumline.run.exception import find_raised, is_noise, lines_of, trim
+from drumline.run.evidence import TAIL_BYTES, closing_exception
+from drumline.run.exception import find_raised, is_noise, text_lines, trim_traceback
 from drumline.run.failure import describe_exit
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import ERROR, LOG, trace_dir
@@ -72,7 +72,7 @@ def make_card(
     )
     if name is None:
         return card
-    own = state.standing(name)
+    own = state.state_of(name)
     traces = folder.path / trace_dir(name, cause.attempt, own.incarnation if own else 0)
     lines, is_traceback = _excerpt(traces, has_failed=cause.exit.seen or bool(cause.said))
     followed, stopped = _others(state, name)
@@ -136,11 +136,11 @@ def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
     Of one that others gave up, what it raised when it was woken to be stopped says nothing: its last lines before that.
     """
     error: Error | None = read_error(traces / ERROR) if has_failed else None
-    kept = find_raised(lines_of(error.traceback.encode(errors="replace"))) if error else []
-    lines = lines_of(read_end(traces / LOG, TAIL_BYTES)[0])
-    chain = kept[-1] if kept else closing(lines)
+    kept = find_raised(text_lines(error.traceback.encode(errors="replace"))) if error else []
+    lines = text_lines(read_end(traces / LOG, TAIL_BYTES)[0])
+    chain = kept[-1] if kept else closing_exception(lines)
     if chain and has_failed:
-        return tuple(trim(chain)), True
+        return tuple(trim_traceback(chain)), True
     before = [line for line in lines[: chain.first] if not is_noise(line)] if chain else lines
     return tuple([line for line in before if line.strip()][-_LAST_LINES:]), False
 

@@ -207,12 +207,12 @@ class Feed:
             self._open_logs(after)
         if after.tensorboard and not before.tensorboard:
             self._open_log(TENSORBOARD, 0, after.resumes)
-        touched = tuple(same.everyone)
+        touched = tuple(same.all_states)
         returning = (after.reviving, len(after.revivals)) != (before.reviving, len(before.revivals))
         if isinstance(event, ReplicaStarted | ReplicaWaits | ReplicaExited) and not returning:
             touched = (event.replica,)
         for replica in touched:
-            old, new = before.standing(replica), same.standing(replica)
+            old, new = before.state_of(replica), same.state_of(replica)
             if new is None or new == old:
                 continue
             attempt = 0 if replica == TENSORBOARD else same.attempt
@@ -233,7 +233,7 @@ class Feed:
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
         for each in after.revivals[len(before.revivals) :]:  # behind the life of whoever fell
-            fell = before.standing(each.cause.replica) if each.cause.replica else None
+            fell = before.state_of(each.cause.replica) if each.cause.replica else None
             life = fell.incarnation + 1 if fell else 0
             items.append(self._remark(at, describe_revival(each), after, life))
         said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]] + _steps(before, after, event)
@@ -262,7 +262,7 @@ class Feed:
 
     def _open_logs(self, state: RunState) -> None:
         """Open everybody's log of an attempt; helpers work before the first one, and again when a run is resumed."""
-        for replica in self.plan.everyone:
+        for replica in self.plan.all_ids:
             if not replica.is_helper:
                 self._open_log(replica, state.attempt)
             elif state.phase is Phase.BUILDING:

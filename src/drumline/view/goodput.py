@@ -15,16 +15,16 @@ from drumline.run.entry import Entry
 from drumline.run.event import Event, FirstStepTaken, ReplicaStarted, StepsResumed, StepsStalled
 from drumline.run.goodput import (
     Goodput,
-    Happening,
     Key,
     Lapse,
     Point,
     Steps,
-    Stretch,
+    TimedEvent,
     Timeline,
-    account,
-    divide,
+    Uptime,
+    account_time,
     find_lapses,
+    make_timeline,
 )
 from drumline.run.progress import read_progress
 from drumline.run.steps import Counted, StepReader, usual_stride
@@ -67,7 +67,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
         return None
     happenings = _happenings(history.records)
     end = happenings[-1].at + now.seconds_since(moment_of(history.records[-1]))
-    timeline = divide(history.plan, happenings, end)
+    timeline = make_timeline(history.plan, happenings, end)
     noticed = _noticed(happenings)
     steps: dict[Key, Steps] = {}
     for replica in leaders(history.plan):
@@ -81,19 +81,19 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
         own = steps.get(key)
         if own and all(each.end <= lapse.start or each.start >= lapse.end for each in own.lapses):
             steps[key] = own.replace(lapses=(*own.lapses, lapse))
-    return account(timeline, steps)
+    return account_time(timeline, steps)
 
 
-def _happenings(records: Sequence[Entry]) -> list[Happening]:
+def _happenings(records: Sequence[Entry]) -> list[TimedEvent]:
     """The journal by the clock of the run's own life, which begins with it and never goes back."""
     passed, found = 0.0, []
     for before, record in zip((records[0], *records[:-1]), records, strict=True):
         passed += moment_of(record).seconds_since(moment_of(before))
-        found.append(Happening(passed, record.since_boot, record.event, record.decisions))
+        found.append(TimedEvent(passed, record.since_boot, record.event, record.decisions))
     return found
 
 
-def _stalls(happenings: Sequence[Happening]) -> Iterator[tuple[Key, Lapse]]:
+def _stalls(happenings: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
     """The times without a step that were recorded and are over, by attempt."""
     stalled: StepsStalled | None = None
     for each in happenings:
@@ -105,7 +105,7 @@ def _stalls(happenings: Sequence[Happening]) -> Iterator[tuple[Key, Lapse]]:
             yield (event.attempt, 0), Lapse("idle", end - (event.at_seconds - stalled.at_seconds), end)
 
 
-def _noticed(happenings: Sequence[Happening]) -> dict[Key, Point]:
+def _noticed(happenings: Sequence[TimedEvent]) -> dict[Key, Point]:
     """The first step of each attempt, as far as its supervisor noticed one."""
     return {
         (each.event.attempt, 0): Point(each.at - max(0.0, each.since_boot - each.event.at_seconds), each.event.step)
@@ -119,7 +119,7 @@ def _steps_of(
     replica: ReplicaId,
     timeline: Timeline,
     records: Sequence[Entry],
-    happenings: Sequence[Happening],
+    happenings: Sequence[TimedEvent],
     noticed: Mapping[Key, Point],
 ) -> dict[Key, Steps]:
     """What one replica showed of its steps in each stretch."""
@@ -138,7 +138,7 @@ def _steps_of(
 
 
 def _life(
-    folder: RunFolder, replica: ReplicaId, stretch: Stretch, records: Sequence[Entry], happenings: Sequence[Happening]
+    folder: RunFolder, replica: ReplicaId, stretch: Uptime, records: Sequence[Entry], happenings: Sequence[TimedEvent]
 ) -> _Life | None:
     own = (replica, *stretch.key)
 

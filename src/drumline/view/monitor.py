@@ -47,7 +47,7 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
     limits = {replica.id: replica.resources.memory_bytes for replica in history.plan.replicas}
     rows, samples = [], []
     for replica in target.replicas(history.plan):
-        own = state.standing(replica)
+        own = state.state_of(replica)
         phase = own.phase if own else state.phase
         if replica.is_helper and phase is not Phase.RUNNING and target.role is None:
             continue  # it has nothing to do with the line any more, or not yet

@@ -98,7 +98,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     facts = read_facts(folder)
     lives = _lives(history.records, state)
     claims = {replica.id: replica.resources for replica in plan.replicas}
-    names = (*plan.everyone, *((TENSORBOARD,) if state.tensorboard else ()))
+    names = (*plan.all_ids, *((TENSORBOARD,) if state.tensorboard else ()))
     bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
     hosts = _hosts(folder, state.attempt) if plan.is_elsewhere else {}
@@ -145,7 +145,7 @@ def _lives(records: list[Entry], state: RunState) -> dict[ReplicaId, _Life]:
             continue
         if event.attempt != state.attempt and not event.replica.is_helper:
             continue
-        own = state.standing(event.replica)
+        own = state.state_of(event.replica)
         if own and event.incarnation != own.incarnation:
             continue  # of an earlier life
         if isinstance(event, ReplicaStarted):
@@ -165,7 +165,7 @@ def _end(record: Entry, event: ReplicaExited, started: Moment | None) -> Moment:
 
 
 def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: Resources, now: Moment) -> ReplicaRow:
-    own = state.standing(name)
+    own = state.state_of(name)
     phase = own.phase if own else state.phase
     if name in state.reviving and phase.is_final and state.ending is None:
         phase = Phase.RESTARTING
@@ -191,7 +191,7 @@ def _with_standings(
     """The same rows, with how far each replica is, who is behind of those that run, and what ended whom."""
     lives: dict[ReplicaId, Life] = {}
     for row in rows:
-        own = state.standing(row.id)
+        own = state.state_of(row.id)
         if own and row.started_at is not None and not row.id.is_helper:
             traces = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
             ended_at = None if row.phase is Phase.RUNNING else row.started_at + (row.duration_seconds or 0.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from drumline.cli.goodput import describe_goodput, goodput_data
-from drumline.run.goodput import Goodput, Loss
+from drumline.run.goodput import Goodput, RestartCost
 
-RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
+RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (RestartCost(1, 12),))
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
         ),
         (RESTARTED.replace(restarts=()), ""),
         (
-            Goodput(20, 0, 2, 18, 0, 0, None, (Loss(1, None, 1),)),
+            Goodput(20, 0, 2, 18, 0, 0, None, (RestartCost(1, None, 1),)),
             "90 % productive (18s of 20s): 2.0s starting; 1 restart lost 1 epoch",
         ),
-        (Goodput(90, 0, None, None, None, 3, None, (Loss(1, None),)), ""),
+        (Goodput(90, 0, None, None, None, 3, None, (RestartCost(1, None),)), ""),
         (Goodput(100, 0, 0, 100, 0, 0, 0, ()), "100 % productive (1m40s of 1m40s)"),
         (
             Goodput(100, 0, 5, 60, 0, 0, 0, (), evaluating_seconds=20, saving_seconds=10, idle_seconds=5),
@@ -32,12 +32,12 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (Loss(1, 12),))
         ),
         (Goodput(100, 10, 5, 85, 0, 0, 0, ()), "85 % productive (1m25s of 1m40s): 10s waiting, 5.0s starting"),
         (
-            Goodput(20, 0, 4, None, None, 3, 2, (Loss(1, 2), Loss(2, None))),
+            Goodput(20, 0, 4, None, None, 3, 2, (RestartCost(1, 2), RestartCost(2, None))),
             ("not known of 20s, since nobody can tell when the lost steps were regained: 4.0s starting, 3.0s down;"
             " 2 restarts"),
         ),
         (
-            Goodput(20, 0, 2, 18, 0, 0, 0, (Loss(1, 0), Loss(2, 1))),
+            Goodput(20, 0, 2, 18, 0, 0, 0, (RestartCost(1, 0), RestartCost(2, 1))),
             "90 % productive (18s of 20s): 2.0s starting; 2 restarts lost 1 step",
         ),
     ],
@@ -48,7 +48,7 @@ def test_it_is_said_in_one_line_if_there_is_something_to_say(goodput: Goodput | 
 
 def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
     assert goodput_data(None) is None
-    assert goodput_data(RESTARTED.replace(productive_seconds=None, restarts=(Loss(1, None),))) == {
+    assert goodput_data(RESTARTED.replace(productive_seconds=None, restarts=(RestartCost(1, None),))) == {
         "seconds": 49.6,
         "productive": None,
         "productive_seconds": None,

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from drumline.engine.local.sabotage import LocalSaboteur
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 from scaffold.plans import plan_of
 
 PRIVATE = "engine: {local: {network: private}}"
 
 
 def test_a_private_network_can_be_cut() -> None:
-    assert LocalSaboteur().objection(plan_of(f"roles: {{worker: 2}}\n{PRIVATE}"), Harm.CUT) is None
+    assert LocalSaboteur().objection(plan_of(f"roles: {{worker: 2}}\n{PRIVATE}"), Fault.CUT) is None
 
 
 def test_a_network_that_others_use_cannot_be_cut() -> None:
-    assert "network: private" in (LocalSaboteur().objection(plan_of("roles: {worker: 2}"), Harm.CUT) or "")
+    assert "network: private" in (LocalSaboteur().objection(plan_of("roles: {worker: 2}"), Fault.CUT) or "")

@@ -64,7 +64,7 @@ def test_who_claims_gpus_gets_the_build_that_brings_cuda(claim: str) -> None:
 def test_the_environment_is_built_before_data_is_made_in_it() -> None:
     plan = plan_of("environment: [six]\ndata: {path: a, prepare: make}")
     assert plan.helpers == (ReplicaId("build", 0), ReplicaId("prepare", 0))
-    assert plan.everyone[:2] == plan.helpers
+    assert plan.all_ids[:2] == plan.helpers
 
 
 @pytest.mark.parametrize(

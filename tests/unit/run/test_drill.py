@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.drill import Harm, Outcome, default_victim, follow, verdict
+from drumline.run.drill import Fault, Outcome, check_cause, default_target, follow_outcome
 from drumline.run.entry import Entry
 from drumline.run.event import Cause, Exit
 from drumline.run.failure import failure_class
@@ -29,7 +29,7 @@ def seen(text: str, *happened: str, victim: ReplicaId = WORKER) -> Outcome:
         telling.tell(words)
         new = decided(telling.plan, telling.events[told:], stood)
         events += [Entry(0.0, float(second), "", *each) for each in new]
-    return follow(telling.plan, before, victim, events)
+    return follow_outcome(telling.plan, before, victim, events)
 
 
 def test_a_run_that_comes_back_has_been_noticed_torn_down_and_started_again() -> None:
@@ -38,34 +38,34 @@ def test_a_run_that_comes_back_has_been_noticed_torn_down_and_started_again() ->
     assert (outcome.attempt, outcome.phase, outcome.is_running, outcome.is_over) == (1, Phase.RUNNING, True, False)
     assert outcome.cause
     assert outcome.cause.replica == WORKER
-    assert verdict(outcome, WORKER, Harm.KILL) == ""
+    assert check_cause(outcome, WORKER, Fault.KILL) == ""
 
 
 def test_a_run_without_a_budget_does_not_come_back_and_still_names_its_cause() -> None:
     outcome = seen("worker*2", "worker.1 signal 9", "worker.0 signal 15")
     assert (outcome.noticed_at, outcome.cleared_at, outcome.phase) == (1, 2, Phase.FAILED)
     assert (outcome.is_over, outcome.is_running) == (True, False)
-    assert verdict(outcome, WORKER, Harm.KILL) == ""
+    assert check_cause(outcome, WORKER, Fault.KILL) == ""
 
 
 def test_who_is_named_though_another_was_hurt_is_wrong() -> None:
     outcome = seen("worker*2 crash=1", "worker.0 exits 1", "worker.1 signal 9")
-    assert verdict(outcome, WORKER, Harm.KILL) == "worker.0 is named, and it was worker.1"
+    assert check_cause(outcome, WORKER, Fault.KILL) == "worker.0 is named, and it was worker.1"
 
 
 def test_a_harm_that_nobody_noticed_names_nobody() -> None:
     outcome = seen("worker*2 crash=1")
     assert outcome.noticed_at is None
     assert not outcome.is_running
-    assert verdict(outcome, WORKER, Harm.PAUSE) == "nobody is named, and it was worker.1"
+    assert check_cause(outcome, WORKER, Fault.PAUSE) == "nobody is named, and it was worker.1"
 
 
 def test_an_evaluator_that_falls_is_named_though_the_training_goes_on() -> None:
     evaluator = ReplicaId("evaluator", 0)
     outcome = seen("worker*2 evaluator", "evaluator.0 signal 9", victim=evaluator)
     assert (outcome.noticed_at, outcome.cleared_at, outcome.is_running) == (1, None, True)
-    assert verdict(outcome, evaluator, Harm.KILL) == ""
-    assert verdict(seen("worker*2 evaluator", "evaluator.0 exits 0", victim=evaluator), evaluator, Harm.KILL)
+    assert check_cause(outcome, evaluator, Fault.KILL) == ""
+    assert check_cause(seen("worker*2 evaluator", "evaluator.0 exits 0", victim=evaluator), evaluator, Fault.KILL)
 
 
 def test_the_first_cause_since_counts_and_not_one_of_before_or_after() -> None:
@@ -94,27 +94,27 @@ def test_a_run_is_not_up_while_its_attempt_ends_or_the_next_one_starts() -> None
 @pytest.mark.parametrize(
     ("harm", "exit_", "failure", "is_right"),
     [
-        (Harm.KILL, KILLED, None, True),
-        (Harm.KILL, Exit(code=1), None, False),
-        (Harm.KILL, KILLED.replace(out_of_memory=True), None, False),
-        (Harm.TERM, Exit(signal=15), None, True),
-        (Harm.TERM, Exit(code=42), None, True),
-        (Harm.TERM, KILLED, None, False),
-        (Harm.PAUSE, KILLED, "hang", True),
-        (Harm.PAUSE, KILLED, None, False),
-        (Harm.CUT, Exit(), None, True),
-        (Harm.CUT, Exit(code=1), None, False),
+        (Fault.KILL, KILLED, None, True),
+        (Fault.KILL, Exit(code=1), None, False),
+        (Fault.KILL, KILLED.replace(out_of_memory=True), None, False),
+        (Fault.TERM, Exit(signal=15), None, True),
+        (Fault.TERM, Exit(code=42), None, True),
+        (Fault.TERM, KILLED, None, False),
+        (Fault.PAUSE, KILLED, "hang", True),
+        (Fault.PAUSE, KILLED, None, False),
+        (Fault.CUT, Exit(), None, True),
+        (Fault.CUT, Exit(code=1), None, False),
     ],
 )
-def test_the_cause_has_to_be_what_was_done(harm: Harm, exit_: Exit, failure: str | None, *, is_right: bool) -> None:
+def test_the_cause_has_to_be_what_was_done(harm: Fault, exit_: Exit, failure: str | None, *, is_right: bool) -> None:
     cause = Cause(WORKER, 0, exit_, failure or failure_class(exit_, "tensorflow"), "")
-    assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is is_right
+    assert (check_cause(Outcome(cause=cause), WORKER, harm) == "") is is_right
 
 
-@pytest.mark.parametrize("harm", list(Harm))
-def test_of_two_that_lost_each_other_none_has_to_be_named(harm: Harm) -> None:
+@pytest.mark.parametrize("harm", list(Fault))
+def test_of_two_that_lost_each_other_none_has_to_be_named(harm: Fault) -> None:
     cause = Cause(None, 0, Exit(message="chief.0 and worker.0 lost each other"), "lost", "Unreachable")
-    assert (verdict(Outcome(cause=cause), WORKER, harm) == "") is (harm is Harm.CUT)
+    assert (check_cause(Outcome(cause=cause), WORKER, harm) == "") is (harm is Fault.CUT)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_of_two_that_lost_each_other_none_has_to_be_named(harm: Harm) -> None:
     ],
 )
 def test_a_worker_is_hurt_that_is_not_chief_unless_there_is_none(text: str, victim: str) -> None:
-    assert str(default_victim(gang(text))) == victim
+    assert str(default_target(gang(text))) == victim

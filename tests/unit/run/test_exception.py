@@ -6,8 +6,8 @@ import pytest
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Evidence
-from drumline.run.evidence import Peers, closing, read_evidence
-from drumline.run.exception import find_raised, is_noise, lines_of, trim
+from drumline.run.evidence import Peers, closing_exception, read_evidence
+from drumline.run.exception import find_raised, is_noise, text_lines, trim_traceback
 
 ME = Peers(ReplicaId("worker", 0))
 
@@ -21,9 +21,9 @@ def traceback(message: str, *names: str, path: str = "/project/train.py") -> str
 
 
 def trimmed(log: str) -> list[str]:
-    chain = closing(lines_of(log.encode()))
+    chain = closing_exception(text_lines(log.encode()))
     assert chain
-    return trim(chain)
+    return trim_traceback(chain)
 
 
 def test_calls_in_libraries_are_a_word() -> None:
@@ -83,7 +83,7 @@ def test_a_long_message_is_cut_and_the_lines_of_others_behind_it_are_not_of_it()
 def test_colours_bars_and_ranks_are_no_part_of_it() -> None:
     log = '\x1b[31m[rank3]: Traceback (most recent call last):\x1b[0m\n[rank3]:   File "a.py", line 1, in f\n'
     log += "50%|##\r100%|####\r[rank3]: ValueError: bad\r\n"
-    (chain,) = find_raised(lines_of(log.encode()))
+    (chain,) = find_raised(text_lines(log.encode()))
     assert chain.raised[-1].sentence == "ValueError: bad"
 
 
@@ -192,10 +192,10 @@ def test_an_exception_without_calls_has_its_message() -> None:
 def test_only_the_last_exception_and_the_one_that_led_to_it_are_shown() -> None:
     link = "\nDuring handling of the above exception, another exception occurred:\n\n"
     log = link.join(traceback(f"{name}: bad", "f") for name in ("KeyError", "OSError", "ValueError"))
-    (chain,) = find_raised(lines_of(log.encode()))
+    (chain,) = find_raised(text_lines(log.encode()))
     assert [each.text.splitlines()[0] for each in chain.raised] == ["KeyError: bad", "OSError: bad", "ValueError: bad"]
     assert (chain.first, chain.last) == (0, 14)
-    assert [line for line in trim(chain) if not line.startswith(" ")] == [
+    assert [line for line in trim_traceback(chain) if not line.startswith(" ")] == [
         "OSError: bad",
         "",
         "which led to",
@@ -205,13 +205,13 @@ def test_only_the_last_exception_and_the_one_that_led_to_it_are_shown() -> None:
 
 
 def test_exceptions_that_nothing_links_are_told_apart() -> None:
-    chains = find_raised(lines_of((traceback("KeyError: a", "f") + traceback("OSError: b", "g")).encode()))
+    chains = find_raised(text_lines((traceback("KeyError: a", "f") + traceback("OSError: b", "g")).encode()))
     assert [chain.text.splitlines() for chain in chains] == [["KeyError: a"], ["OSError: b"]]
 
 
 def test_a_line_that_was_drawn_again_and_again_is_read_as_it_was_left() -> None:
-    assert lines_of(b"10%\r50%\r100%\nnext\r\n\r\r\n  \r\nlast") == ["100%", "next", "", "", "last"]
-    assert lines_of(b"[rank1]: a\n[rank12]:\n[rank1]:b\n") == ["a", "", "[rank1]:b", ""]
+    assert text_lines(b"10%\r50%\r100%\nnext\r\n\r\r\n  \r\nlast") == ["100%", "next", "", "", "last"]
+    assert text_lines(b"[rank1]: a\n[rank12]:\n[rank1]:b\n") == ["a", "", "[rank1]:b", ""]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_line_that_was_drawn_again_and_again_is_read_as_it_was_left() -> None:
     ],
 )
 def test_what_was_wrong_is_said_in_one_line_without_the_module_of_the_type_or_the_graph(message: str) -> None:
-    (chain,) = find_raised(lines_of(traceback(message, "f").encode()))
+    (chain,) = find_raised(text_lines(traceback(message, "f").encode()))
     assert chain.raised[-1].sentence == "InvalidArgumentError: bad shape"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.run.event import Exit
-from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.run.failure import describe_exit, failed_by_itself, failure_class, reason_of
 
 UNSEEN = Exit()
 ENDS = [
@@ -58,11 +58,11 @@ def test_an_end_has_words_a_reason_and_a_class(
     assert describe_exit(exit_) == words
     assert reason_of(exit_) == reason
     assert failure_class(exit_, "tensorflow") == failure
-    assert gave_up(exit_, "tensorflow") == by_itself
+    assert failed_by_itself(exit_, "tensorflow") == by_itself
     assert exit_.ok == (exit_.code == 0)
 
 
 @pytest.mark.parametrize("framework", ["plain", "torch", "jax"])
 def test_only_tensorflow_leaves_with_42_when_it_has_saved(framework: str) -> None:
-    assert (failure_class(Exit(42), framework), gave_up(Exit(42), framework)) == ("crash", True)
-    assert (failure_class(Exit(143), framework), gave_up(Exit(143), framework)) == ("preempted", False)
+    assert (failure_class(Exit(42), framework), failed_by_itself(Exit(42), framework)) == ("crash", True)
+    assert (failure_class(Exit(143), framework), failed_by_itself(Exit(143), framework)) == ("preempted", False)

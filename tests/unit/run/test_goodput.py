@@ -26,14 +26,14 @@ from drumline.run.event import (
 from drumline.run.goodput import (
     LAPSES,
     Goodput,
-    Happening,
     Lapse,
-    Loss,
     Point,
+    RestartCost,
     Steps,
-    account,
-    divide,
+    TimedEvent,
+    account_time,
     find_lapses,
+    make_timeline,
 )
 from scaffold.decisions import decided
 from scaffold.effort import examples
@@ -49,16 +49,16 @@ def exits(at: float, exit_: Exit, attempt: int = 0, replica: ReplicaId = FIRST) 
     return ReplicaExited(replica, attempt, 0, exit_, at)
 
 
-def happenings(plan: Plan, events: list[tuple[float, Event]]) -> list[Happening]:
+def happenings(plan: Plan, events: list[tuple[float, Event]]) -> list[TimedEvent]:
     """Events that were written down at these seconds, with what was decided upon each."""
     with_decisions = decided(plan, [event for _, event in events])
-    return [Happening(at, at, *each) for (at, _), each in zip(events, with_decisions, strict=True)]
+    return [TimedEvent(at, at, *each) for (at, _), each in zip(events, with_decisions, strict=True)]
 
 
 def told(plan: Plan, events: list[tuple[float, Event]], now: float, steps: dict[int, Steps] | None = None) -> Goodput:
     """The account of events that were written down at these seconds."""
-    timeline = divide(plan, happenings(plan, events), now)
-    return account(timeline, {(attempt, 0): each for attempt, each in (steps or {}).items()})
+    timeline = make_timeline(plan, happenings(plan, events), now)
+    return account_time(timeline, {(attempt, 0): each for attempt, each in (steps or {}).items()})
 
 
 def seen(*points: tuple[float, int], regained: float | None = None, stride: int = 1) -> Steps:
@@ -94,7 +94,7 @@ def test_a_restart_costs_what_is_torn_down_started_and_computed_again() -> None:
     assert goodput.recomputed_seconds == 3
     assert goodput.productive_seconds == 15 + 9
     assert goodput.recomputed_steps == 10
-    assert goodput.restarts == (Loss(1, 10, None, 0),)
+    assert goodput.restarts == (RestartCost(1, 10, None, 0),)
     assert goodput.share == 24 / 40
 
 
@@ -102,28 +102,28 @@ def test_without_steps_only_what_the_journal_knows_is_said() -> None:
     goodput = told(TWO, RESTARTED, 40)
     assert (goodput.waiting_seconds, goodput.down_seconds) == (3, 4)
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds) == (None, None, None)
-    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, (Loss(1, None, None, 0),), None)
+    assert (goodput.recomputed_steps, goodput.restarts, goodput.share) == (None, (RestartCost(1, None, None, 0),), None)
 
 
 def test_an_attempt_without_a_step_was_all_start_if_others_have_some() -> None:
     goodput = told(TWO, RESTARTED, 40, {1: seen((28, 1), (39, 60))})
     assert goodput.starting_seconds == 18 + 3
-    assert (goodput.recomputed_steps, goodput.restarts) == (0, (Loss(1, 0, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (0, (RestartCost(1, 0, None, 0),))
     fell_again = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30))})
-    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, (Loss(1, None, None, 0),))
+    assert (fell_again.starting_seconds, fell_again.restarts) == (3 + 15, (RestartCost(1, None, None, 0),))
 
 
 def test_an_attempt_that_never_got_as_far_as_the_one_before_was_all_recomputed() -> None:
     goodput = told(TWO, RESTARTED, 40, {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 25))})
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (12, 15)
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, (Loss(1, 10, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, (RestartCost(1, 10, None, 0),))
 
 
 def test_when_it_cannot_be_told_since_when_steps_are_new_nothing_is_called_productive() -> None:
     steps = {0: seen((5, 1), (19, 30)), 1: seen((28, 21), (39, 60)).replace(is_known=False)}
     goodput = told(TWO, RESTARTED, 40, steps)
     assert (goodput.recomputed_seconds, goodput.productive_seconds) == (None, None)
-    assert (goodput.starting_seconds, goodput.restarts) == (6, (Loss(1, 10, None, 0),))
+    assert (goodput.starting_seconds, goodput.restarts) == (6, (RestartCost(1, 10, None, 0),))
 
 
 @pytest.mark.parametrize(
@@ -196,12 +196,12 @@ def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_not
         (14, TimerFired("hold 2", 0)),
         (15, ReplicaStarted(chief, 0, 1)),
     ]
-    timeline = divide(plan, happenings(plan, events), 30)
+    timeline = make_timeline(plan, happenings(plan, events), 30)
     assert [each.key for each in timeline.stretches] == [(0, 0), (0, 1)]
-    goodput = account(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
+    goodput = account_time(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 1, 4)
     assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (3 + 3, 3, 6 + 10)
-    assert goodput.restarts == (Loss(0, 10, None, 1),)
+    assert goodput.restarts == (RestartCost(0, 10, None, 1),)
 
 
 def test_a_run_that_has_not_been_placed_has_only_waited() -> None:
@@ -282,15 +282,15 @@ def test_the_kinds_of_any_incarnation_add_up_to_it(plan: Plan, seed: int) -> Non
     random = Random(seed)
     simulated = SimulatedRun(plan)
     live(simulated, random)
-    at, happenings = 0.0, list[Happening]()
+    at, happenings = 0.0, list[TimedEvent]()
     for each in decided(plan, simulated.journal):
         at += random.random()
-        happenings.append(Happening(at, random.uniform(0, 100), *each))
-    timeline = divide(plan, happenings, at + 1)
+        happenings.append(TimedEvent(at, random.uniform(0, 100), *each))
+    timeline = make_timeline(plan, happenings, at + 1)
     keys = [each.key for each in timeline.stretches]
     assert len(set(keys)) == len(keys)
     some = {key: any_steps(random, at) for key in keys if random.random() < 0.8}
-    goodput = account(timeline, some)
+    goodput = account_time(timeline, some)
     kinds = (goodput.starting_seconds, goodput.productive_seconds, goodput.recomputed_seconds)
     without = (goodput.evaluating_seconds, goodput.saving_seconds, goodput.idle_seconds)
     known = [kind for kind in (goodput.waiting_seconds, goodput.down_seconds, *without, *kinds) if kind is not None]

@@ -8,9 +8,9 @@ from itertools import product
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.culprit import Activity, Doing, read_activity
-from drumline.run.evidence import Peers, closing, read_evidence
-from drumline.run.exception import lines_of, trim
+from drumline.run.blocking import Activity, ActivityKind, read_activity
+from drumline.run.evidence import Peers, closing_exception, read_evidence
+from drumline.run.exception import text_lines, trim_traceback
 from drumline.run.progress import newest_first, read_piece, read_progress
 from drumline.run.steps import StepReader
 from drumline.words import span
@@ -32,8 +32,8 @@ UNITS = [
 
 
 def show_card(tail: bytes) -> None:
-    if chain := closing(lines_of(tail)):
-        trim(chain)
+    if chain := closing_exception(text_lines(tail)):
+        trim_traceback(chain)
 
 
 def count_progress(tail: bytes) -> None:
@@ -120,10 +120,10 @@ def test_numbers_beyond_measure_are_no_rate(line: str) -> None:
 
 @pytest.mark.parametrize("line", [f'  File "a", line {NINES * 20} in f', f"    f (a:{NINES * 20})"])
 def test_a_frame_with_a_line_number_of_thousands_of_digits_is_none(line: str) -> None:
-    assert read_activity(f'Thread 0x1 (a): "MainThread"\n{line}\n') == Activity(Doing.ELSEWHERE, "nothing")
-    chain = closing(lines_of(TRACEBACK + line.encode() + b"\nValueError: x\n"))
+    assert read_activity(f'Thread 0x1 (a): "MainThread"\n{line}\n') == Activity(ActivityKind.ELSEWHERE, "nothing")
+    chain = closing_exception(text_lines(TRACEBACK + line.encode() + b"\nValueError: x\n"))
     assert chain
-    assert trim(chain) == ["ValueError: x"]
+    assert trim_traceback(chain) == ["ValueError: x"]
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])

@@ -27,9 +27,9 @@ from drumline.run.event import (
     SummariesFound,
     TimerFired,
 )
+from drumline.run.restart_unit import restarts_separately
 from drumline.run.state import Phase
-from drumline.run.success import counts, deciders
-from drumline.run.unit import lives_apart
+from drumline.run.success import can_fail_run, deciding_replicas
 from scaffold.decisions import fold
 from scaffold.effort import examples
 from scaffold.gangs import gang
@@ -187,7 +187,7 @@ def check_end(simulated: SimulatedRun) -> None:
     own = state.causes[simulated.first_attempt :]  # of this incarnation of the run
     charged = [*own, *(revival.cause for revival in state.revivals)]
     assert Counter(cause.failure for cause in charged) == state.restarts
-    assert (not state.revivals) or lives_apart(plan)
+    assert (not state.revivals) or restarts_separately(plan)
     assert [cause.attempt for cause in state.causes] == list(range(state.attempt))
     for cause in (*own, *([simulated.ending.cause] if simulated.ending.cause else [])):
         check_cause(simulated, cause, asked=state.phase is Phase.KILLED)
@@ -196,18 +196,18 @@ def check_end(simulated: SimulatedRun) -> None:
         assert simulated.ending.cause.attempt == state.attempt
     for name, replica in state.replicas.items():
         incarnation = simulated.incarnations.get((name, state.attempt, replica.incarnation))
-        if state.phase is Phase.FINISHED and counts(name) and name not in state.forgiven:
+        if state.phase is Phase.FINISHED and can_fail_run(name) and name not in state.forgiven:
             assert replica.phase is Phase.FINISHED
         if incarnation and incarnation.asked and incarnation.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
             # Stopped by us: only for what it had done itself, which is not to start, or not to get on.
-            assert replica.reason in ("StartTimeout", "CannotStart", "Hung") or not counts(name)
+            assert replica.reason in ("StartTimeout", "CannotStart", "Hung") or not can_fail_run(name)
 
 
 def check_cause(simulated: SimulatedRun, cause: Cause, *, asked: bool) -> None:
     """Whoever is named has failed or left, and nobody who failed by itself went before it."""
     if cause.replica is None:
         return
-    assert counts(cause.replica)
+    assert can_fail_run(cause.replica)
     if cause.reason in ("StartTimeout", "CannotStart", "Hung"):
         return
     helps = cause.replica.is_helper
@@ -218,7 +218,7 @@ def check_cause(simulated: SimulatedRun, cause: Cause, *, asked: bool) -> None:
     assert culprit.exit.signal == cause.exit.signal
     assert (cause.reason == "LeftEarly") == cause.exit.ok
     # What is told after the user's wish is not looked into any more; where they live apart, others may have fallen.
-    if cause.exit.seen and not asked and not lives_apart(simulated.plan):
+    if cause.exit.seen and not asked and not restarts_separately(simulated.plan):
         mates = [
             incarnation
             for incarnation in simulated.incarnations.values()
@@ -235,10 +235,10 @@ def was_done(simulated: SimulatedRun) -> bool:
     standing = simulated.state.replicas
     incarnations = [
         simulated.incarnations.get((name, simulated.state.attempt, standing[name].incarnation))
-        for name in deciders(simulated.plan)
+        for name in deciding_replicas(simulated.plan)
     ]
     asked_at = simulated.asked_at or 0.0
-    if set(deciders(simulated.plan)) & set(simulated.state.reviving):
+    if set(deciding_replicas(simulated.plan)) & set(simulated.state.reviving):
         return False
     return all(
         incarnation and incarnation.exit and incarnation.exit.ok and incarnation.at_seconds < asked_at
@@ -249,7 +249,7 @@ def was_done(simulated: SimulatedRun) -> bool:
 def went_before(incarnation: Incarnation, culprit: Incarnation) -> bool:
     assert incarnation.exit
     failed = incarnation.exit.seen and not (incarnation.exit.ok and incarnation.replica.role != "ps")
-    return counts(incarnation.replica) and failed and incarnation.at_seconds < culprit.at_seconds
+    return can_fail_run(incarnation.replica) and failed and incarnation.at_seconds < culprit.at_seconds
 
 
 @settings(max_examples=examples(60), deadline=None)

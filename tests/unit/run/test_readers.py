@@ -13,7 +13,18 @@ import drumline
 SOURCE = Path(drumline.__file__).parent
 READERS = ("view", "cli", "store", "run/goodput.py", "run/drill.py", "run/fold.py", "run/describe.py")
 # What decides, with the parts that it is made of.
-PARTS = ("machine", "conclusions", "decide", "hang", "pending", "restart", "unit", "verdict", "waiting", "weigh")
+PARTS = (
+    "machine",
+    "difference",
+    "decide",
+    "hang",
+    "pending",
+    "restart",
+    "restart_unit",
+    "verdict",
+    "waiting",
+    "reconsider",
+)
 DECIDING = {f"drumline.run.{name}" for name in PARTS}
 MIGRATION = SOURCE / "store" / "upgrade.py"
 

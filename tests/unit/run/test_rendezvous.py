@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.rendezvous import Sockets, find_missing, must_form, say_missing
+from drumline.run.rendezvous import Sockets, describe_missing, find_missing, needs_rendezvous
 from scaffold.gangs import gang
 
 
@@ -66,14 +66,14 @@ def test_who_has_left_is_not_missing() -> None:
     ],
 )
 def test_only_a_line_of_several_has_to_form(text: str, expected: bool) -> None:
-    assert must_form(gang(text)) is expected
+    assert needs_rendezvous(gang(text)) is expected
 
 
 def test_of_many_only_the_first_are_named() -> None:
     plan = gang("worker*9")
     addresses = {replica.id: f"a:{1 + replica.id.index}" for replica in plan.replicas}
     sockets = {replica.id: Sockets(replica.id) for replica in plan.replicas}
-    said = say_missing(find_missing(plan, addresses, sockets))
+    said = describe_missing(find_missing(plan, addresses, sockets))
     assert said.startswith("worker.0 does not listen on a:1, worker.1 ")
     assert said.endswith(" and 5 more are not there")
     assert ReplicaId("worker", 3) in addresses

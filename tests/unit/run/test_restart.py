@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from drumline.plan.types import Plan, ReplicaId, Restart
 from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.restart import (
-    LAST_WORDS_SECONDS,
+    REPORT_SECONDS,
     delay_before,
     final_cause,
     grace_before_kill,
@@ -103,7 +103,7 @@ def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
     gone = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
     silent = fold(plan, failing(plan, Evidence("a barrier timed out", "silent")))
     own = fold(plan, failing(plan, Evidence("ValueError: bad row")))
-    assert [grace_before_kill(plan, each) for each in (own, gone, silent)] == [0, LAST_WORDS_SECONDS, 10]
+    assert [grace_before_kill(plan, each) for each in (own, gone, silent)] == [0, REPORT_SECONDS, 10]
 
 
 def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.run.tensorboard import NOT_TO_BE_HAD, pythons
+from drumline.run.tensorboard import UNAVAILABLE_CODE, pythons
 from drumline.runtime import tensorboard
 from scaffold.gangs import gang
 from scaffold.plans import plan_of
@@ -25,10 +25,10 @@ def test_that_it_failed_is_said_once_with_where_to_look() -> None:
 
 
 def test_that_it_is_not_there_is_said_with_what_to_do() -> None:
-    (warning,) = warnings(f"tensorboard exits {NOT_TO_BE_HAD}")
+    (warning,) = warnings(f"tensorboard exits {UNAVAILABLE_CODE}")
     assert "`pip install tensorboard`" in warning
     assert "`tensorboard: false`" in warning
-    assert tensorboard.NOT_TO_BE_HAD == NOT_TO_BE_HAD
+    assert tensorboard.NOT_TO_BE_HAD == UNAVAILABLE_CODE
 
 
 @pytest.mark.parametrize("words", [("tensorboard exits 0",), ("worker.0 exits 0", "tensorboard signal 9")])

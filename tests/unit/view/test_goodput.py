@@ -20,7 +20,7 @@ from drumline.run.event import (
     StepsResumed,
     StepsStalled,
 )
-from drumline.run.goodput import Goodput, Loss
+from drumline.run.goodput import Goodput, RestartCost
 from drumline.run.traces import STEP_FORMAT
 from drumline.runtime.progress import write_report
 from drumline.store.clock import Moment
@@ -82,7 +82,7 @@ def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (40, 2, 0)
     assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (8, 4, 16 + 6)
     assert goodput.idle_seconds == 4  # after the last step
-    assert (goodput.recomputed_steps, goodput.restarts) == (5, (Loss(1, 5, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (5, (RestartCost(1, 5, None, 0),))
 
 
 def test_what_lies_between_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     write_log(folder, 0, [*steps(1, 3, 4), (9, "x" * (3 << 20)), (10, "step 15 loss 0.5")])
     write_log(folder, 1, [*steps(11, 15, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
-    assert goodput_of(folder).restarts == (Loss(1, 5, None, 0),)
+    assert goodput_of(folder).restarts == (RestartCost(1, 5, None, 0),)
     assert goodput_of(folder).recomputed_seconds == 4
     write_log(folder, 1, [*steps(11, 12, 26), (38, "x" * (3 << 20)), (39, "step 20 loss 0.5")])
-    assert goodput_of(folder).restarts == (Loss(1, 5, None, 0),)
+    assert goodput_of(folder).restarts == (RestartCost(1, 5, None, 0),)
     assert goodput_of(folder).recomputed_seconds is None
 
 
@@ -142,7 +142,7 @@ def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
     write_log(folder, 1, steps(11, 13, 26))
     goodput = goodput_of(folder, 60.0)
     assert (goodput.seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (60, 34, 16)
-    assert (goodput.recomputed_steps, goodput.restarts) == (3, (Loss(1, 5, None, 0),))
+    assert (goodput.recomputed_steps, goodput.restarts) == (3, (RestartCost(1, 5, None, 0),))
 
 
 def test_a_report_tells_the_same_of_a_short_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,14 +169,14 @@ def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_b
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (
         7 + 28,
         13,
-        (Loss(1, None, None, 0),),
+        (RestartCost(1, None, None, 0),),
     )
     append(folder, [again])
     goodput = goodput_of(folder, 50.0)
     assert (goodput.starting_seconds, goodput.productive_seconds, goodput.restarts) == (
         7 + 8,
         None,
-        (Loss(1, None, None, 0),),
+        (RestartCost(1, None, None, 0),),
     )
 
 
@@ -218,7 +218,7 @@ def test_what_a_restart_lost_of_reported_steps_is_regained_when_they_are_reporte
     note_steps(folder, 0, [(4 + number, number) for number in range(1, 16)])
     note_steps(folder, 1, [(25 + number, 10 + number) for number in range(1, 15)])
     goodput = goodput_of(folder)
-    assert goodput.restarts == (Loss(1, 5, None, 0),)
+    assert goodput.restarts == (RestartCost(1, 5, None, 0),)
     assert (goodput.recomputed_seconds, goodput.recomputed_steps) == (4, 5)
 
 

@@ -10,7 +10,7 @@ from drumline.engine.local.holder import Holder
 from drumline.engine.untrusted import clean_text, load_record, require_path, require_within
 from drumline.plan.types import Place, ReplicaId
 from drumline.record import Record
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 from drumline.run.usage import Usage
 
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class UsageAnswer(Record):
 class PulsesAnswer(Record):
     """What each replica has done so far."""
 
-    pulses: tuple[Pulse, ...]
+    pulses: tuple[WorkSample, ...]
 
 
 class ReplicaSockets(Record):

@@ -33,7 +33,7 @@ from drumline.engine.protocol import Capacity, Site
 from drumline.engine.tasks import Tasks
 from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 from drumline.run.event import ReplicaExited
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime.lock import is_locked
@@ -240,7 +240,7 @@ def sabotage(message: Mapping[str, Any]) -> dict[str, Any]:
     saboteur = LocalSaboteur()
     act = saboteur.heal if message["heal"] else saboteur.hurt
     life = life_from_data(message["life"])
-    act(life.folder(run_dir), life.replica, Harm(message["harm"]))
+    act(life.folder(run_dir), life.replica, Fault(message["harm"]))
     return {}
 
 

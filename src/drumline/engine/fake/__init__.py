@@ -25,7 +25,7 @@ from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Event, Exit, ReplicaExited, TensorBoardServed
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 from drumline.run.rendezvous import Sockets
 from drumline.run.traces import STACKS
 from drumline.run.usage import Usage
@@ -165,11 +165,11 @@ class FakeSession:
                 found.append(Usage(*identity, at, each.started, cpu_seconds=0.0, memory_bytes=0))
         return found
 
-    async def pulses(self) -> Sequence[Pulse]:
+    async def pulses(self) -> Sequence[WorkSample]:
         """Return that each replica works all the time, unless its behavior is idle."""
         now = self._loop.time()
         return [
-            Pulse(
+            WorkSample(
                 each.id.replica,
                 each.id.attempt,
                 each.id.incarnation,

@@ -8,17 +8,17 @@ from contextlib import suppress
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.proc import PROC, Stat, read_state, read_stats, trees
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
-def read_pulses(keepers: Mapping[Incarnation, int], gpu_shares: Mapping[Incarnation, float]) -> Iterator[Pulse]:
+def read_pulses(keepers: Mapping[Incarnation, int], gpu_shares: Mapping[Incarnation, float]) -> Iterator[WorkSample]:
     """Look once at all processes below these keepers; how busy GPUs are was measured before."""
     stats = read_stats()
     for life, tree in find_trees(keepers, stats).items():
         counts = [_read_io(stat.pid) for stat in tree]
-        yield Pulse(
+        yield WorkSample(
             life.replica,
             life.attempt,
             life.incarnation,

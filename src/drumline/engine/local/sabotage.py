@@ -15,41 +15,41 @@ from drumline.engine.local.planned import local_plan
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 from drumline.run.traces import TRACE
 from drumline.runtime.child import start_python
 from drumline.runtime.keeper import boot_id, enter_namespace
 
-_SIGNALS = {Harm.KILL: signal.SIGKILL, Harm.TERM: signal.SIGTERM, Harm.PAUSE: signal.SIGSTOP}
+_SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.TERM: signal.SIGTERM, Fault.PAUSE: signal.SIGSTOP}
 
 
 class LocalSaboteur:
     """Sends signals to processes of this machine, and pulls the cables of private networks."""
 
-    def objection(self, plan: Plan, harm: Harm) -> str | None:
+    def objection(self, plan: Plan, harm: Fault) -> str | None:
         """Only a network of the line's own can be cut without harm to others."""
-        if harm is Harm.CUT and not local_plan(plan).private_network:
+        if harm is Fault.CUT and not local_plan(plan).private_network:
             return "a network can be cut only where the line has one of its own: `engine: {local: {network: private}}`"
         return None
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
         trace = read_trace(traces / TRACE)
         if not trace.is_running(boot_id()):
             raise EngineError(f"{replica} has no process that could be hurt")
-        if harm is Harm.CUT:
+        if harm is Fault.CUT:
             _switch(trace, replica, on=False)
         else:
             _signal(trace, replica, _SIGNALS[harm])
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Let it go on, or plug it in again, if it lives."""
         trace = read_trace(traces / TRACE)
         if trace.is_running(boot_id()):
             with suppress(EngineError):  # it has just ended
-                if harm is Harm.PAUSE:
+                if harm is Fault.PAUSE:
                     _signal(trace, replica, signal.SIGCONT)
-                elif harm is Harm.CUT:
+                elif harm is Fault.CUT:
                     _switch(trace, replica, on=True)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
     from drumline.engine.local.warm.client import WarmProcesses
-    from drumline.run.quiet import Pulse
+    from drumline.run.idle import WorkSample
     from drumline.run.rendezvous import Sockets
     from drumline.run.usage import Usage
 
@@ -182,7 +182,7 @@ class LocalSession:
             found += self._open_meter().measure(keepers, watched=watched)
         return found
 
-    async def pulses(self) -> Sequence[Pulse]:
+    async def pulses(self) -> Sequence[WorkSample]:
         """Return what each replica has done, with all processes that it started."""
         from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
 

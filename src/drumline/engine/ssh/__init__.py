@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from drumline.engine.abilities import Saboteur
     from drumline.engine.health import Health, Patient
     from drumline.engine.output import Output, Written
-    from drumline.run.doubt import Doubt
+    from drumline.run.unverified import UnverifiedHost
 
 
 class SshEngine:
@@ -108,7 +108,7 @@ class SshEngine:
 
         return remains(written)
 
-    def doubts(self, written: Written) -> Sequence[Doubt]:
+    def doubts(self, written: Written) -> Sequence[UnverifiedHost]:
         """Return the hosts that could not be asked."""
         from drumline.engine.ssh.remains import doubts  # noqa: PLC0415 - one command needs it
 

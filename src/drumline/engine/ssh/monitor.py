@@ -14,9 +14,9 @@ from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.planned import Hosts
 from drumline.engine.ssh.replicas import HOST_LOST, HostReplicas
 from drumline.record import Record
-from drumline.run.doubt import Doubt, doubts_from_text, doubts_to_text
 from drumline.run.event import Exit
 from drumline.run.traces import UNREACHED
+from drumline.run.unverified import UnverifiedHost, unverified_from_text, unverified_to_text
 from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
 from drumline.runtime.order import lease_ends_within
 from drumline.runtime.private import write_file
@@ -61,7 +61,7 @@ class HostMonitor:
         self._silent: set[str] = set()  # as was reported
         self._looked_at = self._awake_since = moment
         self.lost: set[str] = set()
-        known = doubts_from_text(self._file.read_text()) if self._file.exists() else ()
+        known = unverified_from_text(self._file.read_text()) if self._file.exists() else ()
         self.doubtful = {doubt.host for doubt in known}
 
     def look(self, moment: float) -> Iterator[HostSilent | HostLost]:
@@ -137,11 +137,11 @@ class HostMonitor:
         lease = self._hosts.lease_seconds
         if lease is not None and self.doubtful:
             until = utc_seconds + self._hosts.lost_seconds + lease_ends_within(lease) + LEFTOVER_GRACE_SECONDS
-            write_file(self._file, doubts_to_text(Doubt(host, until) for host in self.doubtful).encode())
+            write_file(self._file, unverified_to_text(UnverifiedHost(host, until) for host in self.doubtful).encode())
 
     def _doubt(self, hosts: set[str]) -> None:
         if hosts != self.doubtful:
             self.doubtful = hosts
-            write_file(self._file, doubts_to_text(map(Doubt, hosts)).encode())
+            write_file(self._file, unverified_to_text(map(UnverifiedHost, hosts)).encode())
         if not hosts:
             self._file.unlink(missing_ok=True)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from drumline.engine.output import Written, stays_here
 from drumline.engine.ssh.folders import read_origin
 from drumline.engine.ssh.planned import hosts_of
-from drumline.run.doubt import Doubt, doubts_from_text
 from drumline.run.traces import UNREACHED
+from drumline.run.unverified import UnverifiedHost, unverified_from_text
 from drumline.words import span
 
 
@@ -37,11 +37,11 @@ def remains(written: Written) -> Iterator[str]:
         yield from stays_here(written)
 
 
-def doubts(written: Written) -> Sequence[Doubt]:
+def doubts(written: Written) -> Sequence[UnverifiedHost]:
     """Return the hosts that could not be asked, at the end of the run, whether anything of it is left there."""
     try:
         text = (written.run_dir / UNREACHED).read_text()
     except FileNotFoundError:
         return ()
     lease_seconds = hosts_of(written.plan).lease_seconds
-    return [each.replace(lease_seconds=lease_seconds) for each in doubts_from_text(text)]
+    return [each.replace(lease_seconds=lease_seconds) for each in unverified_from_text(text)]

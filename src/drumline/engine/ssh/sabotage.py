@@ -15,29 +15,29 @@ from drumline.engine.ssh.shell import connect
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
-from drumline.run.drill import Harm
+from drumline.run.drill import Fault
 
 
 class SshSaboteur:
     """Sends signals to processes of hosts."""
 
-    def objection(self, plan: Plan, harm: Harm) -> str | None:
+    def objection(self, plan: Plan, harm: Fault) -> str | None:
         """A host's network is not the line's own."""
         del plan
-        if harm is Harm.CUT:
+        if harm is Fault.CUT:
             return "the network of a host is not cut from here: others may use it"
         return None
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
         asyncio.run(_harm(traces, replica, harm, heal=False))
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Harm) -> None:
+    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
         """Undo that."""
         asyncio.run(_harm(traces, replica, harm, heal=True))
 
 
-async def _harm(traces: Path, replica: ReplicaId, harm: Harm, *, heal: bool) -> None:
+async def _harm(traces: Path, replica: ReplicaId, harm: Fault, *, heal: bool) -> None:
     host = read_notes(traces).get("host")
     if host is None:
         raise EngineError(f"{replica} has no process that could be hurt")

@@ -45,7 +45,7 @@ from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Event, RoomFound
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 
@@ -322,7 +322,7 @@ class SshSession:
         """Return what hosts measure that answer at once."""
         return await self.survey.usage(watched=watched)
 
-    async def pulses(self) -> Sequence[Pulse]:
+    async def pulses(self) -> Sequence[WorkSample]:
         """Return what replicas have done, on hosts that answer at once."""
         return await self.survey.pulses()
 

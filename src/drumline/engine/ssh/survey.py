@@ -15,13 +15,13 @@ from drumline.engine.ssh.orders import by
 from drumline.engine.ssh.receiver import Receiver
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.errors import DrumlineError
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 
 T = TypeVar("T")
-M = TypeVar("M", Usage, Pulse)
+M = TypeVar("M", Usage, WorkSample)
 
 _ANSWER_SECONDS = 1.0  # that a host may take
 _SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
@@ -47,7 +47,7 @@ class Survey:
                     found.append(by_our_clock(each, link.skew_seconds))
         return [*found, *self._replicas.used()]
 
-    async def pulses(self) -> list[Pulse]:
+    async def pulses(self) -> list[WorkSample]:
         """Return what all replicas have done so far."""
         answers = await self._ask_all({"do": "pulses"}, PulsesAnswer)
         return [

@@ -12,7 +12,7 @@ from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read
 from drumline.engine.kubernetes.shape import seconds_of
 from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
 from drumline.run.event import Exit
-from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.run.failure import describe_exit, failed_by_itself, failure_class, reason_of
 from drumline.spec.quantity import parse_quantity
 
 DATA = Path(__file__).parent / "data"
@@ -157,7 +157,7 @@ def test_a_success_is_one() -> None:
 def test_who_saves_and_leaves_with_0_because_it_is_evicted_has_not_succeeded() -> None:
     end = standings("to-evict")[-1]
     assert isinstance(end, PodEnded)
-    assert (end.exit.code, end.exit.ok, gave_up(end.exit)) == (0, False, False)
+    assert (end.exit.code, end.exit.ok, failed_by_itself(end.exit)) == (0, False, False)
 
 
 def test_every_pod_that_began_goes_from_waiting_to_running_to_its_end_and_not_back() -> None:

@@ -11,9 +11,9 @@ from drumline.engine.output import Written
 from drumline.engine.ssh.remains import describe_output, doubts, remains
 from drumline.load.engine import plan_spec
 from drumline.plan.types import Plan
-from drumline.run.doubt import Doubt
 from drumline.run.origin import ORIGIN, Origin
 from drumline.run.traces import UNREACHED
+from drumline.run.unverified import UnverifiedHost
 from scaffold.plans import spec_of
 
 FETCHED = Origin("gpu1", "/there", folders={"output": "/there"})
@@ -60,4 +60,7 @@ def test_hosts_in_doubt_are_those_that_the_supervisor_noted_with_their_lease(tmp
     assert list(doubts(written(tmp_path, None))) == []
     (tmp_path / UNREACHED).write_text("gpu1\ngpu2 1700000000\n")
     own = plan(", lease: 2m")
-    assert list(doubts(written(tmp_path, None, own))) == [Doubt("gpu1", None, 120.0), Doubt("gpu2", 1.7e9, 120.0)]
+    assert list(doubts(written(tmp_path, None, own))) == [
+        UnverifiedHost("gpu1", None, 120.0),
+        UnverifiedHost("gpu2", 1.7e9, 120.0),
+    ]

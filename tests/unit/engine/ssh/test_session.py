@@ -24,9 +24,9 @@ from drumline.errors import EngineError
 from drumline.plan.bind import bind
 from drumline.plan.codec import plan_from_json, to_data, to_options
 from drumline.plan.types import Place, ReplicaId
-from drumline.run.doubt import Doubt, doubts_to_text
 from drumline.run.event import EngineWarned, Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.traces import UNREACHED
+from drumline.run.unverified import UnverifiedHost, unverified_to_text
 from drumline.runtime.keeper import now
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.plans import plan_of
@@ -198,7 +198,7 @@ def test_hosts_are_released_in_time_while_one_sends_its_output_without_an_end(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
-    (tmp_path / UNREACHED).write_text(doubts_to_text([Doubt("h1")]))
+    (tmp_path / UNREACHED).write_text(unverified_to_text([UnverifiedHost("h1")]))
     played = run()
     played.place_and_start()
     began = played.loop.time()

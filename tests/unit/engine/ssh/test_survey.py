@@ -14,7 +14,7 @@ from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId
-from drumline.run.quiet import Pulse
+from drumline.run.idle import WorkSample
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 
@@ -30,7 +30,7 @@ ANSWERS: dict[str, object] = {
     ),
     "pulses": PulsesAnswer(
         tuple(
-            Pulse(life.replica, life.attempt, life.incarnation, float(at))
+            WorkSample(life.replica, life.attempt, life.incarnation, float(at))
             for at in range(1000)
             for life in (OURS, THEIRS)
         )
@@ -67,6 +67,6 @@ def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(s
     assert asyncio.run(survey.usage(watched=False)) == [
         Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)
     ]
-    assert asyncio.run(survey.pulses()) == [Pulse(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
+    assert asyncio.run(survey.pulses()) == [WorkSample(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
     (sockets,) = asyncio.run(survey.sockets())
     assert sockets.listening == {1000}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.culprit import Activity, Blame, Doing, all_wait, find_culprit, read_activity
+from drumline.run.blocking import Activity, ActivityKind, Diagnosis, all_wait, find_blocking_replica, read_activity
 from drumline.run.stacks import Frame, main_thread, read_threads
 
 STACKS = Path(__file__).with_name("stacks")
@@ -67,12 +67,12 @@ def activities(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset(
     ],
 )
 def test_whoever_is_not_where_the_others_wait_is_the_culprit(scene: str, form: str, message: str) -> None:
-    assert find_culprit(activities(scene, form)) == Blame(SECOND, message)
+    assert find_blocking_replica(activities(scene, form)) == Diagnosis(SECOND, message)
 
 
 def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
     message = "worker.1 is stopped (torch_line.py:20), worker.0 waits in all_reduce"
-    assert find_culprit(activities("torch-stop", "native", frozenset((SECOND,)))) == Blame(SECOND, message)
+    assert find_blocking_replica(activities("torch-stop", "native", frozenset((SECOND,)))) == Diagnosis(SECOND, message)
 
 
 @pytest.mark.parametrize(
@@ -92,32 +92,36 @@ def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, s
   File "{library}/{outer}", line 111 in {call}
   File "/home/you/train.py", line 7 in <module>
 """
-    found = {CHIEF: read_activity(chief), FIRST: Activity(Doing.SERVES, "join")}
-    assert found[CHIEF].doing is Doing.WAITS
-    assert find_culprit(found).replica is None
+    found = {CHIEF: read_activity(chief), FIRST: Activity(ActivityKind.SERVES, "join")}
+    assert found[CHIEF].doing is ActivityKind.WAITS
+    assert find_blocking_replica(found).replica is None
 
 
 def test_who_is_stopped_needs_no_stack() -> None:
     found = {**activities("jax-stop", "native"), SECOND: read_activity("", is_stopped=True)}
-    assert find_culprit(found) == Blame(SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
+    assert find_blocking_replica(found) == Diagnosis(SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
 
 
 def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
     found = activities("tensorflow-ps", "native")
-    assert found[FIRST].doing is Doing.SERVES
+    assert found[FIRST].doing is ActivityKind.SERVES
     message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
-    assert find_culprit(found) == Blame(ReplicaId("ps", 0), message)
+    assert find_blocking_replica(found) == Diagnosis(ReplicaId("ps", 0), message)
 
 
 def at(word: str, place: str = "train.py:3") -> Activity:
-    return Activity(Doing.ELSEWHERE, word, place)
+    return Activity(ActivityKind.ELSEWHERE, word, place)
 
 
 def waits(word: str, *, surely: bool = True) -> Activity:
-    return Activity(Doing.WAITS, word, "train.py:9", surely)
+    return Activity(ActivityKind.WAITS, word, "train.py:9", surely)
 
 
-SERVES, UNKNOWN, STOPPED = Activity(Doing.SERVES, "join"), Activity(Doing.UNKNOWN), Activity(Doing.STOPPED)
+SERVES, UNKNOWN, STOPPED = (
+    Activity(ActivityKind.SERVES, "join"),
+    Activity(ActivityKind.UNKNOWN),
+    Activity(ActivityKind.STOPPED),
+)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +153,7 @@ SERVES, UNKNOWN, STOPPED = Activity(Doing.SERVES, "join"), Activity(Doing.UNKNOW
 def test_what_is_said_of_a_line_depends_on_who_waits(
     found: dict[ReplicaId, Activity], culprit: ReplicaId | None, message: str | None
 ) -> None:
-    blame = find_culprit(found)
+    blame = find_blocking_replica(found)
     assert blame.replica == culprit
     assert message is None or blame.message == message
 
@@ -184,7 +188,7 @@ def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, A
 )
 def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, surely: bool) -> None:
     found = activities(scene, form)[FIRST]
-    assert (found.doing, found.surely) == (Doing.WAITS, surely)
+    assert (found.doing, found.surely) == (ActivityKind.WAITS, surely)
 
 
 def test_threads_of_both_printers_are_read() -> None:
@@ -209,11 +213,11 @@ def test_threads_of_both_printers_are_read() -> None:
 
 @pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7"])
 def test_what_has_no_stacks_says_nothing(text: str) -> None:
-    assert read_activity(text) == Activity(Doing.UNKNOWN)
+    assert read_activity(text) == Activity(ActivityKind.UNKNOWN)
 
 
 def test_a_thread_without_frames_does_nothing() -> None:
-    assert read_activity('Thread 7 (idle): "x"\n') == Activity(Doing.ELSEWHERE, "nothing")
+    assert read_activity('Thread 7 (idle): "x"\n') == Activity(ActivityKind.ELSEWHERE, "nothing")
 
 
 def frames_of(*lines: str) -> tuple[Frame, ...]:
@@ -246,18 +250,18 @@ def test_the_main_thread_is_that_of_the_first_process() -> None:
         assert found.frames == (Frame("first", "a", 1),)
 
 
-WAITS = Activity(Doing.WAITS, "all_reduce", "train.py:3")
+WAITS = Activity(ActivityKind.WAITS, "all_reduce", "train.py:3")
 
 
 def test_a_replica_that_waits_alone_is_named() -> None:
-    assert find_culprit({ReplicaId("worker", 0): WAITS}).message == "worker.0 waits in all_reduce (train.py:3)"
+    assert find_blocking_replica({ReplicaId("worker", 0): WAITS}).message == "worker.0 waits in all_reduce (train.py:3)"
 
 
 @pytest.mark.parametrize(("replicas", "more"), [(4, ""), (5, " and 1 more")])
 def test_at_most_four_replicas_are_named_one_by_one(replicas: int, more: str) -> None:
-    line = {ReplicaId("worker", n): Activity(Doing.WAITS, f"f{n}") for n in range(replicas)}
+    line = {ReplicaId("worker", n): Activity(ActivityKind.WAITS, f"f{n}") for n in range(replicas)}
     named = ", ".join(f"worker.{n} waits in f{n}" for n in range(4))
-    assert find_culprit(line) == Blame(None, f"{named}{more}")
+    assert find_blocking_replica(line) == Diagnosis(None, f"{named}{more}")
 
 
 def activity_in(*frames: str) -> Activity:
@@ -266,13 +270,13 @@ def activity_in(*frames: str) -> Activity:
 
 def test_native_code_that_waits_for_the_others_is_the_word_where_there_is_no_other() -> None:
     found = activity_in("epoll_wait (libc.so.6)", "c10d::Wait<int>(x) (libtorch.so)", "main (/home/me/train.py:7)")
-    assert found == Activity(Doing.WAITS, "c10d::Wait", "train.py:7", surely=True)
+    assert found == Activity(ActivityKind.WAITS, "c10d::Wait", "train.py:7", surely=True)
 
 
 def test_compiled_code_without_python_is_called_by_its_innermost_frame() -> None:
-    assert activity_in("first (a.so)", "second (b.so)") == Activity(Doing.ELSEWHERE, "first")
+    assert activity_in("first (a.so)", "second (b.so)") == Activity(ActivityKind.ELSEWHERE, "first")
 
 
 def test_code_of_libraries_alone_is_at_its_innermost_frame() -> None:
     site = "/env/lib/python3.11/site-packages"
-    assert activity_in(f"f ({site}/a.py:1)", f"g ({site}/b.py:2)") == Activity(Doing.ELSEWHERE, "f", "a.py:1")
+    assert activity_in(f"f ({site}/a.py:1)", f"g ({site}/b.py:2)") == Activity(ActivityKind.ELSEWHERE, "f", "a.py:1")

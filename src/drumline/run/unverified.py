@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from drumline.record import Record
 
 
-class Doubt(Record):
+class UnverifiedHost(Record):
     """A host that could not be asked; by the time of `until`, whatever lived there has ended by its lease."""
 
     host: str
@@ -15,13 +15,13 @@ class Doubt(Record):
     lease_seconds: float | None = None  # None: without a lease
 
 
-def doubts_from_text(text: str) -> list[Doubt]:
+def unverified_from_text(text: str) -> list[UnverifiedHost]:
     """Read a line for each host: its name, and the time if there is one."""
     words = [line.split() for line in text.splitlines() if line.strip()]
-    return [Doubt(host, float(until[0]) if until else None) for host, *until in words]
+    return [UnverifiedHost(host, float(until[0]) if until else None) for host, *until in words]
 
 
-def doubts_to_text(doubts: Iterable[Doubt]) -> str:
+def unverified_to_text(doubts: Iterable[UnverifiedHost]) -> str:
     """Write them down."""
     lines = (each.host if each.until is None else f"{each.host} {each.until:.0f}" for each in doubts)
     return "".join(f"{line}\n" for line in sorted(lines))

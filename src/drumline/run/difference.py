@@ -18,12 +18,12 @@ from drumline.run.describe import describe_cause
 from drumline.run.state import Ending, RunState
 
 
-def conclude(folded: RunState, judged: RunState, replica: ReplicaId | None = None) -> Iterator[Decision]:
+def decisions_between(folded: RunState, judged: RunState, replica: ReplicaId | None = None) -> Iterator[Decision]:
     """Yield the decisions that lead from a state to what it was judged to be, in the same phase and attempt.
 
     With `replica`, only that one was judged: looking at thousands at each end takes too long.
     """
-    verdicts = tuple(_verdicts(folded, judged, judged.everyone if replica is None else (replica,)))
+    verdicts = tuple(_verdicts(folded, judged, judged.all_states if replica is None else (replica,)))
     forgiven = judged.forgiven[len(folded.forgiven) :]
     if verdicts or forgiven:
         yield ReplicasJudged(verdicts, forgiven)
@@ -39,20 +39,20 @@ def conclude(folded: RunState, judged: RunState, replica: ReplicaId | None = Non
 
 def _verdicts(folded: RunState, judged: RunState, names: Iterable[ReplicaId]) -> Iterator[Verdict]:
     for name in names:
-        before, each = folded.standing(name), judged.standing(name)
+        before, each = folded.state_of(name), judged.state_of(name)
         if each and (before is None or (before.phase, before.reason) != (each.phase, each.reason)):
             yield Verdict(name, each.phase.value, each.reason)
 
 
 def _attempt_ended(state: RunState, ending: Ending) -> AttemptEnded:
     cause = ending.cause
-    standing = state.standing(cause.replica) if cause and cause.replica else None
+    replica_state = state.state_of(cause.replica) if cause and cause.replica else None
     return AttemptEnded(
         state.attempt,
         ending.phase.value,
         ending.reason,
         cause,
-        standing.evidence if standing else None,
+        replica_state.evidence if replica_state else None,
         describe_cause(cause) if cause else "",
         ending.at_seconds,
         awaits_stacks=state.stacks_due,

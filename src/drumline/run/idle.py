@@ -18,7 +18,7 @@ _MOVED_BYTES = 4096  # to or from a disk
 _MOVED_BYTES_PER_SECOND = 1 << 16  # from or to anybody: who waits passes a few to himself
 
 
-class Pulse(Record):
+class WorkSample(Record):
     """What one life has done up to a moment, children included."""
 
     replica: ReplicaId
@@ -31,18 +31,18 @@ class Pulse(Record):
     gpu_share: float = 0.0  # how busy it keeps its GPUs, as they were measured last
 
 
-class Look(Record):
+class GangSample(Record):
     """Everybody at one moment; `said` is any value that changes when somebody says something."""
 
     at_seconds: float
-    pulses: Mapping[ReplicaId, Pulse]
+    pulses: Mapping[ReplicaId, WorkSample]
     said: object = None
 
 
-class Quiet(Record):
+class IdleTimes(Record):
     """How long each has done nothing: the last look at which it had done something, and when anybody last spoke."""
 
-    since: Mapping[ReplicaId, tuple[float, Pulse]]
+    since: Mapping[ReplicaId, tuple[float, WorkSample]]
     said: object
     said_at: float
     moved_at: float  # when bytes last moved, or somebody came or went
@@ -58,7 +58,7 @@ class Quiet(Record):
         return max(self.said_at, self.moved_at)
 
 
-class Verdict(Enum):
+class GangActivity(Enum):
     """What a line makes of its time."""
 
     MOVES = auto()
@@ -66,13 +66,13 @@ class Verdict(Enum):
     HUNG = auto()
 
 
-def begin(look: Look) -> Quiet:
+def start_idle_times(look: GangSample) -> IdleTimes:
     """As if everybody had done something just now."""
     since = {name: (look.at_seconds, pulse) for name, pulse in look.pulses.items()}
-    return Quiet(since, look.said, look.at_seconds, look.at_seconds)
+    return IdleTimes(since, look.said, look.at_seconds, look.at_seconds)
 
 
-def watch(before: Quiet, look: Look) -> Quiet:
+def update_idle_times(before: IdleTimes, look: GangSample) -> IdleTimes:
     """How quiet it is after one more look."""
     at, since, moved_at = look.at_seconds, {}, before.moved_at
     for name, pulse in look.pulses.items():
@@ -83,24 +83,24 @@ def watch(before: Quiet, look: Look) -> Quiet:
             since[name] = (at, pulse) if _worked(known, pulse, at) else known
     if before.since.keys() - look.pulses.keys():
         moved_at = at  # somebody has gone
-    return Quiet(since, look.said, at if look.said != before.said else before.said_at, moved_at)
+    return IdleTimes(since, look.said, at if look.said != before.said else before.said_at, moved_at)
 
 
-def judge_line(quiet: Quiet, at_seconds: float, progress_seconds: float) -> Verdict:
+def classify_activity(quiet: IdleTimes, at_seconds: float, progress_seconds: float) -> GangActivity:
     """Whether it has been quiet for so long."""
     if at_seconds - quiet.idle_since >= progress_seconds:
-        return Verdict.HUNG
-    return Verdict.BUSY if at_seconds - quiet.silent_since >= progress_seconds else Verdict.MOVES
+        return GangActivity.HUNG
+    return GangActivity.BUSY if at_seconds - quiet.silent_since >= progress_seconds else GangActivity.MOVES
 
 
-def _worked(since: tuple[float, Pulse], now: Pulse, at: float) -> bool:
+def _worked(since: tuple[float, WorkSample], now: WorkSample, at: float) -> bool:
     if now.gpu_share >= _WORK_SHARE:  # whoever waits for a kernel need not compute
         return True
     least = max(_LEAST_WORK_SECONDS, _WORK_SHARE * (at - since[0]))
     return abs(now.cpu_seconds - since[1].cpu_seconds) >= least
 
 
-def _moved(since: tuple[float, Pulse], now: Pulse, at: float) -> bool:
+def _moved(since: tuple[float, WorkSample], now: WorkSample, at: float) -> bool:
     if abs(now.disk_bytes - since[1].disk_bytes) >= _MOVED_BYTES:
         return True
     return abs(now.moved_bytes - since[1].moved_bytes) >= _MOVED_BYTES_PER_SECOND * max(1.0, at - since[0])

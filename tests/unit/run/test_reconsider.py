@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.reconsider import reconsider_cause
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
-from drumline.run.weigh import weigh
 from scaffold.decisions import fold
 from scaffold.effort import examples
 from scaffold.gangs import gang
@@ -177,13 +177,13 @@ def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
         worker(1): ReplicaState(Phase.KILLED, 0, Exit(signal=9), "PeerFailed", 71.0, OWN),
     }
     state = RunState(replicas=replicas, ending=Ending(Phase.FAILED, "Hung", stuck))
-    ending = weigh(plan, state).ending
+    ending = reconsider_cause(plan, state).ending
     assert ending is not None
     assert ending.cause == Cause(
         worker(1), 0, Exit(message="failed, and did not end; no step for 60 s"), "crash", "Exited", OWN.said
     )
     quiet = state.replace(replicas={**replicas, worker(1): replicas[worker(1)].replace(evidence=None)})
-    assert weigh(plan, quiet) == quiet
+    assert reconsider_cause(plan, quiet) == quiet
 
 
 EXITS = (Exit(code=0), Exit(code=1), Exit(signal=9), Exit(signal=15), Exit(signal=9, out_of_memory=True))
@@ -208,7 +208,7 @@ def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is
     state = state_after(*ends, workers=4)
     told_otherwise = state_after(*(ends[index] for index in order), workers=4)
     assert told_otherwise.ending == state.ending
-    assert weigh(gang("worker*4"), state) == state
+    assert reconsider_cause(gang("worker*4"), state) == state
     assert {each.exit for each in state.replicas.values()} == {exit_ for exit_, _ in how}
     ending = state.ending
     assert ending is not None

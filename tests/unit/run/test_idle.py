@@ -7,12 +7,19 @@ from collections.abc import Callable
 import pytest
 
 from drumline.plan.types import ReplicaId
-from drumline.run.quiet import Look, Pulse, Verdict, begin, judge_line, watch
+from drumline.run.idle import (
+    GangActivity,
+    GangSample,
+    WorkSample,
+    classify_activity,
+    start_idle_times,
+    update_idle_times,
+)
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 TIMEOUT, PAUSE = 1800.0, 30.0
 
-Doing = Callable[[float], Pulse]
+Doing = Callable[[float], WorkSample]
 
 
 def does(
@@ -26,22 +33,22 @@ def does(
     gpu: float = 0.0,
 ) -> Doing:
     """What a replica has done after so many seconds."""
-    return lambda at: Pulse(name, 0, life(at), cpu(at), int(disk(at)), int(moved(at)), stopped, gpu)
+    return lambda at: WorkSample(name, 0, life(at), cpu(at), int(disk(at)), int(moved(at)), stopped, gpu)
 
 
 def verdict_after(
     seconds: float, *replicas: Doing, said: Callable[[float], object] = lambda _: None, pause: float = PAUSE
-) -> Verdict:
+) -> GangActivity:
     """What is thought of a line after so long, looked at every now and then."""
 
-    def look(at: float) -> Look:
-        return Look(at, {pulse.replica: pulse for pulse in (replica(at) for replica in replicas)}, said(at))
+    def look(at: float) -> GangSample:
+        return GangSample(at, {pulse.replica: pulse for pulse in (replica(at) for replica in replicas)}, said(at))
 
-    quiet, at = begin(look(0.0)), 0.0
+    quiet, at = start_idle_times(look(0.0)), 0.0
     while at < seconds:
         at += pause
-        quiet = watch(quiet, look(at))
-    return judge_line(quiet, at, TIMEOUT * pause / PAUSE)
+        quiet = update_idle_times(quiet, look(at))
+    return classify_activity(quiet, at, TIMEOUT * pause / PAUSE)
 
 
 @pytest.mark.parametrize(
@@ -59,8 +66,8 @@ def verdict_after(
     ],
 )
 def test_a_line_is_hung(what: str, replicas: list[Doing]) -> None:
-    assert verdict_after(TIMEOUT - 120, *replicas) is not Verdict.HUNG, what
-    assert verdict_after(TIMEOUT + 120, *replicas) is Verdict.HUNG, what
+    assert verdict_after(TIMEOUT - 120, *replicas) is not GangActivity.HUNG, what
+    assert verdict_after(TIMEOUT + 120, *replicas) is GangActivity.HUNG, what
 
 
 @pytest.mark.parametrize(
@@ -73,7 +80,7 @@ def test_a_line_is_hung(what: str, replicas: list[Doing]) -> None:
     ],
 )
 def test_a_line_that_moves_is_not(what: str, replicas: list[Doing], said: Callable[[float], object]) -> None:
-    assert verdict_after(3 * TIMEOUT, *replicas, said=said) is Verdict.MOVES, what
+    assert verdict_after(3 * TIMEOUT, *replicas, said=said) is GangActivity.MOVES, what
 
 
 @pytest.mark.parametrize(
@@ -86,25 +93,25 @@ def test_a_line_that_moves_is_not(what: str, replicas: list[Doing], said: Callab
     ],
 )
 def test_a_line_that_computes_and_says_nothing_is_busy_for_ever(what: str, replicas: list[Doing]) -> None:
-    assert verdict_after(5 * TIMEOUT, *replicas) is Verdict.BUSY, what
-    assert verdict_after(TIMEOUT - 120, *replicas) is Verdict.MOVES, what
+    assert verdict_after(5 * TIMEOUT, *replicas) is GangActivity.BUSY, what
+    assert verdict_after(TIMEOUT - 120, *replicas) is GangActivity.MOVES, what
 
 
 def test_a_short_timeout_is_not_deceived_by_the_ticks_of_a_clock() -> None:
-    def idle(at: float) -> Pulse:
+    def idle(at: float) -> WorkSample:
         return does(cpu=lambda at: at // 5 * 0.01)(at)
 
-    assert verdict_after(3.0, idle, pause=0.05) is Verdict.HUNG
+    assert verdict_after(3.0, idle, pause=0.05) is GangActivity.HUNG
 
 
 def test_somebody_who_leaves_or_comes_is_a_sign_of_life() -> None:
     one, two = does()(0), does(SECOND)(0)
-    quiet = begin(Look(0.0, {FIRST: one, SECOND: two}))
-    quiet = watch(quiet, Look(1000.0, {FIRST: one}))
+    quiet = start_idle_times(GangSample(0.0, {FIRST: one, SECOND: two}))
+    quiet = update_idle_times(quiet, GangSample(1000.0, {FIRST: one}))
     assert quiet.idle_since == 1000.0
-    quiet = watch(quiet, Look(1500.0, {FIRST: one, SECOND: two}))
+    quiet = update_idle_times(quiet, GangSample(1500.0, {FIRST: one, SECOND: two}))
     assert quiet.idle_since == 1500.0
-    assert watch(quiet, Look(2000.0, {FIRST: one, SECOND: two})).idle_since == 1500.0
+    assert update_idle_times(quiet, GangSample(2000.0, {FIRST: one, SECOND: two})).idle_since == 1500.0
 
 
 IDLE = does()(0.0)
@@ -112,8 +119,8 @@ IDLE = does()(0.0)
 
 def looked(after_seconds: float, **done: float) -> float:
     """Since when a replica has been idle that has done this after a second look."""
-    quiet = begin(Look(0.0, {FIRST: IDLE}))
-    return watch(quiet, Look(after_seconds, {FIRST: IDLE.replace(**done)})).idle_since
+    quiet = start_idle_times(GangSample(0.0, {FIRST: IDLE}))
+    return update_idle_times(quiet, GangSample(after_seconds, {FIRST: IDLE.replace(**done)})).idle_since
 
 
 @pytest.mark.parametrize(
@@ -135,9 +142,9 @@ def test_what_a_replica_does_is_work_from_a_least_amount_on(
 
 
 def test_a_gang_is_hung_as_soon_as_the_time_is_over() -> None:
-    quiet = begin(Look(0.0, {FIRST: IDLE}))
-    assert judge_line(quiet, 60.0, 60.0) is Verdict.HUNG
-    assert judge_line(quiet, 59.9, 60.0) is Verdict.MOVES
-    busy = watch(quiet, Look(30.0, {FIRST: IDLE.replace(cpu_seconds=30.0)}))
-    assert judge_line(busy, 60.0, 60.0) is Verdict.BUSY
-    assert judge_line(busy, 59.9, 60.0) is Verdict.MOVES
+    quiet = start_idle_times(GangSample(0.0, {FIRST: IDLE}))
+    assert classify_activity(quiet, 60.0, 60.0) is GangActivity.HUNG
+    assert classify_activity(quiet, 59.9, 60.0) is GangActivity.MOVES
+    busy = update_idle_times(quiet, GangSample(30.0, {FIRST: IDLE.replace(cpu_seconds=30.0)}))
+    assert classify_activity(busy, 60.0, 60.0) is GangActivity.BUSY
+    assert classify_activity(busy, 59.9, 60.0) is GangActivity.MOVES

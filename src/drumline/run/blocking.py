@@ -27,9 +27,9 @@ _WAITS = (
     re.compile(r"/tensorflow/python/distribute/coordinator/(?:cluster_coordinator|values)\.py "),
     re.compile(r"/tensorflow/python/distribute/(?P<word>multi_worker_util|remote)\.py\b"),
 )
-_UNNAMED = "a step of TensorFlow"
+_UNNAMED_CALL = "a step of TensorFlow"
 # These are only there while one waits, however busily; all others may also be at work.
-_SURELY = re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py ")
+_CERTAIN_WAITS = re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py ")
 _NATIVE_WAITS = re.compile(r"\b(?:c10d|gloo)::|\bnccl[A-Z]\w*|\bMPI_[A-Z]\w*|\bxla::cpu::Gloo")
 _SERVES = re.compile(r"/(?:server_lib\.py (?:Server\.)?join|socketserver\.py .*serve_forever)$")
 
@@ -44,10 +44,10 @@ _CALLS = {
     "os_waitpid": "waitpid",
     "builtin_input": "input",
 }
-_NOT_THE_USERS = re.compile(r"/(?:site-packages|dist-packages)/|/lib/python3[^/]*/|/drumline/runtime/|^<frozen ")
+_NOT_USER_CODE = re.compile(r"/(?:site-packages|dist-packages)/|/lib/python3[^/]*/|/drumline/runtime/|^<frozen ")
 
 
-class Doing(Enum):
+class ActivityKind(Enum):
     """What a replica does, as far as its stacks say."""
 
     WAITS = auto()  # for the others
@@ -60,13 +60,13 @@ class Doing(Enum):
 class Activity(Record):
     """What a replica does, in which function, and where in its user's code; `surely` if it cannot be at work."""
 
-    doing: Doing
+    doing: ActivityKind
     word: str = ""
     place: str = ""
     surely: bool = False
 
 
-class Blame(Record):
+class Diagnosis(Record):
     """Who is the likely culprit, if it is one, and a sentence about everybody."""
 
     replica: ReplicaId | None
@@ -77,44 +77,50 @@ def read_activity(text: str, *, is_stopped: bool = False) -> Activity:
     """What a replica does by the text of its stacks; of one that is stopped, where."""
     thread = main_thread(text)
     if thread is None:
-        return Activity(Doing.STOPPED if is_stopped else Doing.UNKNOWN)
-    word, surely = _waits_in(thread)
+        return Activity(ActivityKind.STOPPED if is_stopped else ActivityKind.UNKNOWN)
+    word, surely = _waiting_call(thread)
     if is_stopped:
-        return Activity(Doing.STOPPED, "", _place(thread))
+        return Activity(ActivityKind.STOPPED, "", _place(thread))
     if word:
-        return Activity(Doing.WAITS, word, _place(thread), surely)
-    if any(_SERVES.search(_spell(frame)) for frame in thread.frames):
-        return Activity(Doing.SERVES, "join", _place(thread))
-    return Activity(Doing.ELSEWHERE, _call(thread), _place(thread))
+        return Activity(ActivityKind.WAITS, word, _place(thread), surely)
+    if any(_SERVES.search(_qualified_name(frame)) for frame in thread.frames):
+        return Activity(ActivityKind.SERVES, "join", _place(thread))
+    return Activity(ActivityKind.ELSEWHERE, _call(thread), _place(thread))
 
 
 def all_wait(activities: Mapping[ReplicaId, Activity]) -> bool:
     """Whether everybody waits for the others, or is stopped, however busy; beyond doubt."""
     everyone = [each for name, each in activities.items() if name.role != "evaluator"]
-    waits = [each for each in everyone if each.doing is Doing.WAITS and each.surely]
-    return bool(waits) and all(each in waits or each.doing in (Doing.STOPPED, Doing.SERVES) for each in everyone)
+    waits = [each for each in everyone if each.doing is ActivityKind.WAITS and each.surely]
+    return bool(waits) and all(
+        each in waits or each.doing in (ActivityKind.STOPPED, ActivityKind.SERVES) for each in everyone
+    )
 
 
-def find_culprit(activities: Mapping[ReplicaId, Activity]) -> Blame:
+def find_blocking_replica(activities: Mapping[ReplicaId, Activity]) -> Diagnosis:
     """Who keeps the others waiting: whoever is stopped, or is elsewhere, or cannot be looked at while they can."""
     trains = {name: each for name, each in activities.items() if name.role != "evaluator"}
-    line = {name: each for name, each in trains.items() if each.doing is not Doing.SERVES}
-    waits = [name for name, each in line.items() if each.doing is Doing.WAITS]
-    for doing in (Doing.STOPPED, Doing.ELSEWHERE, Doing.UNKNOWN):
+    line = {name: each for name, each in trains.items() if each.doing is not ActivityKind.SERVES}
+    waits = [name for name, each in line.items() if each.doing is ActivityKind.WAITS]
+    for doing in (ActivityKind.STOPPED, ActivityKind.ELSEWHERE, ActivityKind.UNKNOWN):
         found = [name for name, each in line.items() if each.doing is doing]
         # Of a chief that shows no stack nobody knows whether it waits for who serves it.
-        alone = len(trains if doing is Doing.UNKNOWN else line) == 1
-        if found and (waits or doing is Doing.STOPPED or alone):
-            return Blame(found[0], _sentence(found, waits, line))
+        alone = len(trains if doing is ActivityKind.UNKNOWN else line) == 1
+        if found and (waits or doing is ActivityKind.STOPPED or alone):
+            return Diagnosis(found[0], _sentence(found, waits, line))
     if waits and len(waits) == len(line):
         words = {line[name].word for name in waits}
-        together = f"each replica waits in {words.pop()}" if len(words) == 1 and len(waits) > 1 else _each(waits, line)
-        return Blame(None, together)
-    return Blame(None, _each(list(line), line))  # of equals nobody is to blame more than the others
+        together = (
+            f"each replica waits in {words.pop()}"
+            if len(words) == 1 and len(waits) > 1
+            else _describe_each(waits, line)
+        )
+        return Diagnosis(None, together)
+    return Diagnosis(None, _describe_each(list(line), line))  # of equals nobody is to blame more than the others
 
 
 def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
-    said = listed([f"{name} {_says(line[name])}" for name in found[:_MOST_NAMED]])
+    said = listed([f"{name} {_describe(line[name])}" for name in found[:_MOST_NAMED]])
     if not waits:
         return said
     words = listed(sorted({line[name].word for name in waits}))
@@ -122,38 +128,38 @@ def _sentence(found: Sequence[ReplicaId], waits: Sequence[ReplicaId], line: Mapp
     return f"{said}, {others} in {words}"
 
 
-def _each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
+def _describe_each(names: Sequence[ReplicaId], line: Mapping[ReplicaId, Activity]) -> str:
     if len(names) > 1 and len({line[name] for name in names}) == 1:
-        return f"each replica {_says(line[names[0]])}"
+        return f"each replica {_describe(line[names[0]])}"
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return ", ".join(f"{name} {_says(line[name])}" for name in names[:_MOST_NAMED]) + more
+    return ", ".join(f"{name} {_describe(line[name])}" for name in names[:_MOST_NAMED]) + more
 
 
-def _says(activity: Activity) -> str:
+def _describe(activity: Activity) -> str:
     place = f" ({activity.place})" if activity.place else ""
     match activity.doing:
-        case Doing.STOPPED:
+        case ActivityKind.STOPPED:
             return f"is stopped{place}"
-        case Doing.UNKNOWN:
+        case ActivityKind.UNKNOWN:
             return "shows no stack"
-        case Doing.WAITS:
+        case ActivityKind.WAITS:
             return f"waits in {activity.word}{place}"
         case _:
             return f"is in {activity.word}{place}"
 
 
-def _waits_in(thread: Thread) -> tuple[str, bool]:
+def _waiting_call(thread: Thread) -> tuple[str, bool]:
     """In what a thread waits for the others: the outermost that is known; and whether that is beyond doubt."""
     word, surely = "", False
     for frame in thread.frames:
-        spelt = _spell(frame)
+        spelt = _qualified_name(frame)
         if frame.is_native:
             surely = surely or bool(_NATIVE_WAITS.search(frame.name))
             continue
         for pattern in _WAITS:
             if found := pattern.search(spelt):
-                word = next(filter(None, found.groups()), _UNNAMED)
-                surely = surely or bool(_SURELY.search(spelt))
+                word = next(filter(None, found.groups()), _UNNAMED_CALL)
+                surely = surely or bool(_CERTAIN_WAITS.search(spelt))
     if surely and not word:
         word = next(frame.name for frame in thread.frames if frame.is_native and _NATIVE_WAITS.search(frame.name))
         word = re.split(r"[<(]", word)[0]
@@ -173,10 +179,10 @@ def _call(thread: Thread) -> str:
 def _place(thread: Thread) -> str:
     """Where it is in its user's own code, else in whatever Python there is."""
     of_python = [frame for frame in thread.frames if not frame.is_native]
-    own = (frame for frame in of_python if not _NOT_THE_USERS.search(frame.file))
+    own = (frame for frame in of_python if not _NOT_USER_CODE.search(frame.file))
     frame = next(own, of_python[0] if of_python else None)
     return f"{frame.file.rpartition('/')[2]}:{frame.line}" if frame else ""
 
 
-def _spell(frame: Frame) -> str:
+def _qualified_name(frame: Frame) -> str:
     return f"{frame.file} {frame.name}"

@@ -13,13 +13,13 @@ from __future__ import annotations
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import Action, ChooseDelay, SetTimer, Stop
 from drumline.run.event import Cause, ReplicaExited
-from drumline.run.failure import describe_exit, failure_class, gave_up, reason_of
+from drumline.run.failure import describe_exit, failed_by_itself, failure_class, reason_of
 from drumline.run.restart import budget_of, delay_before, is_permanent, may_restart
 from drumline.run.state import Phase, Revival, RunState
-from drumline.run.verdict import ended
+from drumline.run.verdict import ended_state
 
 
-def lives_apart(plan: Plan) -> bool:
+def restarts_separately(plan: Plan) -> bool:
     """Whether replicas of this line may fall and return one by one."""
     return (
         plan.framework == "tensorflow"
@@ -30,25 +30,25 @@ def lives_apart(plan: Plan) -> bool:
     )
 
 
-def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
+def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
     """The run after an end that the others survive; None if the attempt is over by it.
 
     An end that is reported after the one that decided (`may_return` is false) is charged to no budget and gives no
     warning: nothing goes on.
     """
-    if not (lives_apart(plan) and state.stepped and state.phase is Phase.RUNNING):
+    if not (restarts_separately(plan) and state.stepped and state.phase is Phase.RUNNING):
         return None
     name, exit_ = event.replica, event.exit
     if is_permanent(plan.restart, exit_):
         return None
     failure = failure_class(exit_, plan.framework)
     if may_return and may_restart(plan.restart, state.restarts, failure):
-        return _bring_back(plan, state, event, failure)
+        return _choose_revival(plan, state, event, failure)
     others = (other.id for other in plan.replicas_of("worker") if other.id != name)
     left = sum(not state.replicas[other].phase.is_final or other in state.reviving for other in others)
     if name.role != "worker" or not left:  # a chief without workers would wait for ever
         return None
-    state = state.with_replica(name, ended(event, Phase.FAILED, reason_of(exit_)))
+    state = state.with_replica(name, ended_state(event, Phase.FAILED, reason_of(exit_)))
     state = state.replace(forgiven=(*state.forgiven, name))
     if not may_return:
         return state
@@ -58,7 +58,7 @@ def forgive(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bo
     return state.with_warning(warning)
 
 
-def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
+def exit_of_stopped(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
     """The run after the end of who was stopped in order to return; None if that is not why it ended."""
     name = event.replica
     if name not in state.reviving:
@@ -66,41 +66,41 @@ def follow(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None
     fell_at = max(each.at_seconds for each in state.revivals if name in each.replicas)
     if event.exit.seen and event.at_seconds < fell_at:
         return None
-    by_itself = gave_up(event.exit, plan.framework)
+    by_itself = failed_by_itself(event.exit, plan.framework)
     how = (Phase.FAILED, "Consequence") if by_itself else (Phase.KILLED, "PeerFailed")
-    return state.with_replica(name, ended(event, *how)).replace(forgiven=(*state.forgiven, name))
+    return state.with_replica(name, ended_state(event, *how)).replace(forgiven=(*state.forgiven, name))
 
 
-def wait_on(plan: Plan, state: RunState) -> tuple[Action, ...]:
+def pending_restarts(plan: Plan, state: RunState) -> tuple[Action, ...]:
     """What must be under way for those who are to return, or have and are not heard of yet."""
     if state.reviving:
-        return tuple(under_way(plan, state))
-    return (expect_return(plan, state),) if state.waiting and state.revivals else ()
+        return tuple(stop_and_delay(plan, state))
+    return (set_return_timer(plan, state),) if state.waiting and state.revivals else ()
 
 
-def expect_return(plan: Plan, state: RunState) -> Action:
+def set_return_timer(plan: Plan, state: RunState) -> Action:
     """Give those who return so long to start."""
     return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
 
 
-def hold(plan: Plan, state: RunState) -> Action:
+def delay_return(plan: Plan, state: RunState) -> Action:
     """Wait before they return: choose for how long, or do it."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer(f"hold {len(state.revivals)}", state.attempt, state.delay_seconds)
 
 
-def unit_of(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
+def restart_unit(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
     """Who starts again with this one, in a line whose replicas live apart."""
     return tuple(each.id for each in plan.replicas_of("chief", "worker", "ps")) if name.role == "ps" else (name,)
 
 
-def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str) -> RunState:
+def _choose_revival(plan: Plan, state: RunState, event: ReplicaExited, failure: str) -> RunState:
     name, reason = event.replica, "LeftEarly" if event.exit.ok else reason_of(event.exit)
     number = state.restarts.get(failure, 0) + 1
     cause = Cause(name, state.attempt, event.exit, failure, reason)
-    revival = Revival(unit_of(plan, name), cause, number, budget_of(plan.restart, failure), event.at_seconds)
-    return state.with_replica(name, ended(event, Phase.FAILED, reason)).replace(
+    revival = Revival(restart_unit(plan, name), cause, number, budget_of(plan.restart, failure), event.at_seconds)
+    return state.with_replica(name, ended_state(event, Phase.FAILED, reason)).replace(
         reviving=tuple(dict.fromkeys((*state.reviving, *revival.replicas))),
         revivals=(*state.revivals, revival),
         forgiven=(*state.forgiven, name),
@@ -110,9 +110,9 @@ def _bring_back(plan: Plan, state: RunState, event: ReplicaExited, failure: str)
     )
 
 
-def under_way(plan: Plan, state: RunState) -> list[Action]:
+def stop_and_delay(plan: Plan, state: RunState) -> list[Action]:
     """Stop those of the replicas that are to return that are left, and wait as long as it takes."""
     left = tuple(name for name in state.reviving if not state.replicas[name].phase.is_final)
     grace = plan.timeouts.grace_seconds
     orders: list[Action] = [Stop(left, state.attempt, grace, state.incarnations)] if left else []
-    return [*orders, hold(plan, state)] if state.holding else orders
+    return [*orders, delay_return(plan, state)] if state.holding else orders

@@ -1,0 +1,24 @@
+"""Which hosts are in doubt, and until when, is read as it was written."""
+
+from __future__ import annotations
+
+from drumline.run.unverified import UnverifiedHost, unverified_from_text, unverified_to_text
+from drumline.runtime.order import LEASE_GRACE_SECONDS, lease_ends_within
+
+
+def test_hosts_are_written_a_line_each_with_the_time_if_there_is_one() -> None:
+    doubts = [UnverifiedHost("me@gpu2", 1794797812.0), UnverifiedHost("gpu1")]
+    assert unverified_to_text(doubts) == "gpu1\nme@gpu2 1794797812\n"
+    assert unverified_from_text(unverified_to_text(doubts)) == [
+        UnverifiedHost("gpu1"),
+        UnverifiedHost("me@gpu2", 1794797812.0),
+    ]
+
+
+def test_a_list_without_times_is_one_too() -> None:
+    assert unverified_from_text("gpu1\ngpu2\n") == [UnverifiedHost("gpu1"), UnverifiedHost("gpu2")]
+    assert unverified_from_text("") == []
+
+
+def test_a_replica_is_gone_some_time_after_its_lease() -> None:
+    assert lease_ends_within(60.0) > 60.0 + LEASE_GRACE_SECONDS
