@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 from bench.figures import Figure, note
 from bench.hand import ROOT, environment, typed
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.runtime.keeper import descendants
 
 REPETITIONS = 5
@@ -178,7 +178,7 @@ class Bench:
 
     def wait_ready(self) -> None:
         """Wait for the warm process, which is made ready after a first launch that does not wait for it."""
-        while not any(known.ready for known in known_warm_processes(self.folder / "home")):
+        while not any(known.ready for known in list_warm_processes(self.folder / "home")):
             time.sleep(0.01)
 
     def close(self) -> None:
@@ -209,7 +209,7 @@ class Bench:
     def _everybody(self) -> set[int]:
         """The replicas, their keepers or torchrun, the warm process, and drumline itself."""
         ours = {int(each.name) for each in Path("/proc").glob("[0-9]*") if self._is_ours(each)}
-        warm = {known.pid for known in known_warm_processes(self.folder / "home")}
+        warm = {known.pid for known in list_warm_processes(self.folder / "home")}
         return ours | warm | descendants(warm)
 
     def _is_ours(self, process: Path) -> bool:

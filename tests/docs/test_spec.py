@@ -12,7 +12,7 @@ from docs.pages import PAGES, ROOT, Block, read_blocks, read_table, sections
 from drumline.cli import run
 from drumline.engine.kubernetes import options as blocks
 from drumline.engine.local import options as local
-from drumline.engine.local.network import objection
+from drumline.engine.local.network import find_network_problem
 from drumline.engine.ssh import options as hosts
 from drumline.load.engine import known_spec_type
 from drumline.spec import types
@@ -55,7 +55,7 @@ BLOCKS = [
 def test_yaml_that_is_shown_passes_check(
     block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if "network: private" in block.text and (forbidden := objection()):
+    if "network: private" in block.text and (forbidden := find_network_problem()):
         pytest.skip(forbidden)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))

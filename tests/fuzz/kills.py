@@ -21,7 +21,7 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.run.event import ReplicaExited, ReplicaStarted, ResumeRequested
 from drumline.run.fold import new_run
 from drumline.run.state import Phase
@@ -191,7 +191,7 @@ class Trial:
         if who == "command":
             found = [command.pid] if command.poll() is None else []
         elif who == "warm":
-            found = [known.pid for known in known_warm_processes(self.workspace.home)] if "warm:" in self.spec else []
+            found = [known.pid for known in list_warm_processes(self.workspace.home)] if "warm:" in self.spec else []
         elif who == "supervisor":
             found = [pid for run in runs if (pid := run.supervisor())]
         elif who in ("replica", "keeper"):

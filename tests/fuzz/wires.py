@@ -16,7 +16,7 @@ from drumline.engine.agent.frames import Frame, FrameParser
 from drumline.engine.agent.launches import launch_from_data, life_from_data
 from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
 from drumline.engine.kubernetes.waits import read_event
-from drumline.engine.local.ledger import _parse as parse_entry
+from drumline.engine.local.claim_registry import _parse as parse_entry
 from drumline.engine.ssh.reports import read_report
 from drumline.engine.untrusted import load_json
 from drumline.errors import DrumlineError

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Protocol
 
 from drumline.engine.local import LocalEngine
-from drumline.engine.local.network import objection
-from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.engine.local.network import find_network_problem
+from drumline.engine.local.warm.pool import stop_warm_processes
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Fault
 from drumline.run.state import RunState
@@ -97,7 +97,7 @@ class LocalMatrixTestBed:
     def why_not(self, cell: Cell) -> str | None:
         if cell.fault == "OOM" and find_limits() is None:
             return "no memory limit is kept here"
-        if cell.fault == "network cut" and (refused := objection()):
+        if cell.fault == "network cut" and (refused := find_network_problem()):
             return refused
         if cell.fault == "disk full" and os.geteuid() != 0:
             return "nothing may be mounted here"

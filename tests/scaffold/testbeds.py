@@ -21,9 +21,9 @@ from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
-from drumline.engine.local.python import want
+from drumline.engine.local.python import find_environment
 from drumline.engine.local.trace import read_trace
-from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.engine.local.warm.pool import stop_warm_processes
 from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
@@ -208,7 +208,7 @@ class LocalTestBed:
         self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
-        folder = Path(want(environment, self._site, os.environ).folder)
+        folder = Path(find_environment(environment, self._site, os.environ).folder)
         (folder / "bin").mkdir(parents=True)
         (folder / "bin" / "python").symlink_to(sys.executable)
         (folder / MARK).write_text("{}")

@@ -16,7 +16,7 @@ import pytest
 
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import known_warm_processes, stop_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes, stop_warm_processes
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.entry import Entry
@@ -212,7 +212,7 @@ class Workspace:
 
     def processes(self) -> dict[int, str]:
         """Return the live processes of this workspace; where all is warm, without the warm processes themselves."""
-        warm = {known.pid for known in known_warm_processes(self.home)} if WARMLY else {}
+        warm = {known.pid for known in list_warm_processes(self.home)} if WARMLY else {}
         mark = f"DRUMLINE_HOME={self.home}".encode()
         roots = (str(self.path), str(self.home))
         return {

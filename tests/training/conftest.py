@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import stop_warm_processes
+from drumline.engine.local.warm.pool import stop_warm_processes
 from scaffold.workspace import Workspace
 from training.examples import open_workspace
 

@@ -12,7 +12,7 @@ from scaffold.workspace import Run, Workspace
 MODEL = """
 import numpy as np, keras, tensorflow as tf
 from drumline import runtime
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 from drumline.runtime.tensorflow import strategy
 
 def make_model(*, normal=False, **options):
@@ -40,7 +40,7 @@ def tell_about_sigterm():
 def refused(call, *args, **kwargs):
     try:
         call(*args, **kwargs)
-    except Refused as error:
+    except StartError as error:
         print("refused", error.code, flush=True)
 """
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from drumline.engine.local.network import objection
+from drumline.engine.local.network import find_network_problem
 from drumline.run.state import Phase
 from scaffold.environments import find_python
 from scaffold.rendered_gang import GANG_SECONDS, claimed_ports, losses
@@ -34,7 +34,7 @@ with socket.socket() as client:
 
 @pytest.fixture
 def workspace(workspace: Workspace) -> Workspace:
-    if forbidden := objection():
+    if forbidden := find_network_problem():
         pytest.skip(forbidden)
     return workspace
 

@@ -17,13 +17,13 @@ WORKERS = ("worker.0", "worker.1")
 ASK = """
 import json, os, sys
 sys.stderr = sys.stdout
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 from drumline.runtime.tensorflow import strategy
 for text in json.loads({texts!r}):
     os.environ["TF_CONFIG"] = text
     try:
         made = strategy()
-    except Refused as refused:
+    except StartError as refused:
         print("answer", refused.code)
     else:
         print("answer", type(made).__name__)
@@ -85,12 +85,12 @@ PARAMETER_SERVERS = (
     """
 import os
 from drumline import runtime
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 if runtime.role() == "worker":
     from drumline.runtime.tensorflow import strategy
     try:
         strategy()
-    except Refused as error:
+    except StartError as error:
         print("refused", error.code, flush=True)
 runtime.serve_if_server()
 """

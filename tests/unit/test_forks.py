@@ -14,8 +14,8 @@ MAY_FORK = {
     "supervise/detach.py": "the supervisor, before any loop exists",
     "runtime/order.py": "keepers, in the fork server and in warm processes",
     "runtime/keeper.py": "its replica",
-    "runtime/fork.py": "a warm replica below its shell",
-    "runtime/fit.py": "a warm process, to count the threads that outlive a fork",
+    "runtime/warm_fork.py": "a warm replica below its shell",
+    "runtime/warm_imports.py": "a warm process, to count the threads that outlive a fork",
 }
 FORKS = {"fork", "forkpty", "fork1"}
 MODULES = {"multiprocessing", "pty"}  # they fork

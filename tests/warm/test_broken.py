@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
 from drumline.runtime.unix import listen, receive_request
@@ -68,7 +68,7 @@ def broken(workspace: Workspace, answer: bytes | None) -> Iterator[None]:
     """Have a broken warm process in the place of the one that a run would find."""
     first = workspace.train(SPEC)
     first.wait_for(Phase.FINISHED)
-    (known,) = known_warm_processes(workspace.home)
+    (known,) = list_warm_processes(workspace.home)
     assert workspace.run("warm", "stop").code == 0
     (workspace.project / "started").unlink()
     folder = warm_folder(workspace.home) / known.key

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from drumline.engine.local.warm.client import PREPARING, warm_folder
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
@@ -53,11 +53,11 @@ class Place(NamedTuple):
     def open_gate(self) -> None:
         """Let the warm process finish its import, and wait until it has."""
         self.workspace.write("gate", "")
-        wait_until(lambda: [known.ready for known in known_warm_processes(self.workspace.home)] == [True])
+        wait_until(lambda: [known.ready for known in list_warm_processes(self.workspace.home)] == [True])
 
     @property
     def known(self) -> WarmProcess:
-        (found,) = wait_until(lambda: list(known_warm_processes(self.workspace.home)))
+        (found,) = wait_until(lambda: list(list_warm_processes(self.workspace.home)))
         return found
 
 
@@ -107,7 +107,7 @@ def test_the_command_shows_and_ends_what_is_being_made_ready(place: Place) -> No
     workspace.write("wait", "")
     run = place.train()
     workspace.wait_numbers("up", 1)
-    wait_until(lambda: list(known_warm_processes(workspace.home)))
+    wait_until(lambda: list(list_warm_processes(workspace.home)))
     (shown,) = json.loads(workspace.run("warm", "-o", "json").out)
     assert (shown["framework"], shown["modules"], shown["ready"]) == ("plain", ["gated"], False)
     assert workspace.run("warm").out.splitlines()[1].endswith("is being made ready")
@@ -136,7 +136,7 @@ def test_a_warm_process_whose_run_ends_while_it_imports_is_not_left_behind(place
     workspace.write("wait", "")
     run = workspace.train(place.spec.replace("[gated]", "[gated], keep: 0"))
     workspace.wait_numbers("up", 1)
-    wait_until(lambda: list(known_warm_processes(workspace.home)))
+    wait_until(lambda: list(list_warm_processes(workspace.home)))
     if end == "killed":
         assert workspace.run("kill", run.id).code == 0
     elif end == "supervisor killed":

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
@@ -51,7 +51,7 @@ def notes(run: Run) -> set[str]:
 
 
 def only(workspace: Workspace) -> WarmProcess:
-    (found,) = known_warm_processes(workspace.home)
+    (found,) = list_warm_processes(workspace.home)
     return found
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.plan.types import Plan
 from drumline.run.event import Exit, ReplicaStarted
 from scaffold.gangs import gang
@@ -215,7 +215,7 @@ def _state_at_rest(folder: Path) -> _State:
     found: list[_State] = []
 
     def is_at_rest() -> bool:
-        found[:] = [_state_of(known.pid) for known in known_warm_processes(folder / "home")]
+        found[:] = [_state_of(known.pid) for known in list_warm_processes(folder / "home")]
         return [state.children for state in found] == [0]
 
     wait_until(is_at_rest)

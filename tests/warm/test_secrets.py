@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.warm.client import Kind, make_wish, warm_folder
+from drumline.engine.local.warm.client import WarmSettings, make_warm_request, warm_folder
 from drumline.engine.local.warm.command import NotWarm
-from drumline.engine.local.warm.known import known_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase
@@ -39,7 +39,7 @@ def note(run: Run) -> str:
 
 
 def only(workspace: Workspace) -> WarmProcess:
-    (found,) = known_warm_processes(workspace.home)
+    (found,) = list_warm_processes(workspace.home)
     return found
 
 
@@ -113,6 +113,6 @@ def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are
 @pytest.mark.parametrize("name", ["TF_XLA_FLAGS", "PYTHONPATH", "LD_PRELOAD_PATH"])
 def test_a_secret_that_an_import_reads_is_no_reason_to_have_it_in_a_warm_process(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text("import tensorflow\n")
-    kind = Kind("tensorflow", (), 600.0, frozenset(), frozenset({name}))
+    kind = WarmSettings("tensorflow", (), 600.0, frozenset(), frozenset({name}))
     with pytest.raises(NotWarm, match=f"{name} is a secret, and may be read when tensorflow is imported"):
-        asyncio.run(make_wish(kind, [sys.executable, "train.py"], dict(os.environ), str(tmp_path)))
+        asyncio.run(make_warm_request(kind, [sys.executable, "train.py"], dict(os.environ), str(tmp_path)))

@@ -47,9 +47,9 @@ def open_engine(name: str, site: Site) -> Engine:
     return cast("Engine", _import(name, "", needs="make_engine").make_engine(site))
 
 
-def get_ready() -> None:
+def import_session() -> None:
     """Import what most runs need."""
-    import_module(BUILT_IN["local"]).get_ready()
+    import_module(BUILT_IN["local"]).import_session()
 
 
 @cache

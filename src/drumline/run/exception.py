@@ -28,7 +28,7 @@ _UNDERLINE = re.compile(r"[\s^~]*")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/(?P<package>[^/]+)|/lib/python3[^/]*/(?!.*-packages)|^<frozen |^<string>"
 )
-_OUR_OWN = re.compile(r"/drumline/runtime/(?:fork|warm|keeper|errors)\.py$")
+_OUR_OWN = re.compile(r"/drumline/runtime/(?:fork|warm|warm_fork|keeper|errors)\.py$")
 
 # What TensorFlow puts around the sentence that says what was wrong.
 _NOISE = re.compile(

@@ -12,8 +12,8 @@ from typing import Any
 import keras
 
 from drumline.runtime import is_chief, write_dir
-from drumline.runtime.gather import gather
-from drumline.runtime.refused import Refused
+from drumline.runtime.all_gather import all_gather
+from drumline.runtime.start_error import StartError
 
 _KEPT = 2  # the last, and the one before in case the last cannot be read
 
@@ -35,12 +35,12 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
         """Go on from the last backup, if there is one."""
         if not hasattr(self.model, "_initial_epoch"):
-            raise Refused(f"Keras {keras.__version__} cannot be told where to go on: install keras==3.15.1")
+            raise StartError(f"Keras {keras.__version__} cannot be told where to go on: install keras==3.15.1")
         epochs = self._restore()
-        seen = gather(self.model.distribute_strategy, [epochs])
+        seen = all_gather(self.model.distribute_strategy, [epochs])
         if len(set(map(tuple, seen))) > 1:
             counts = ", ".join(str(each) for (each,) in seen)
-            raise Refused(
+            raise StartError(
                 f"not all workers see the same backup, but one after {counts} epochs: {self._folder} has to be a folder"
                 " that they share"
             )
@@ -75,7 +75,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
                 self._load(path)
             except OSError as error:
                 if isinstance(error, PermissionError):
-                    raise Refused(f"{path} cannot be read: {error.strerror}") from None
+                    raise StartError(f"{path} cannot be read: {error.strerror}") from None
                 _warn(f"{path} cannot be read: {error}")
             else:
                 return int(path.name.removeprefix("epoch-").partition(".")[0])
@@ -92,7 +92,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
 
     def _load(self, path: Path) -> None:
         if not self.model.built:
-            raise Refused("a model that goes on from a backup has to be built before fit(): begin it with an Input")
+            raise StartError("a model that goes on from a backup has to be built before fit(): begin it with an Input")
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
             with self.model.distribute_strategy.scope():

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from drumline.runtime import TRACE_DIR
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 
 _private: dict[str, Path] = {}
 
@@ -20,7 +20,7 @@ def make(path: str | os.PathLike[str]) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise Refused(f"{folder} cannot be made: {error.strerror}") from None
+        raise StartError(f"{folder} cannot be made: {error.strerror}") from None
     return folder
 
 
@@ -34,7 +34,7 @@ def private(path: str | os.PathLike[str]) -> Path:
         try:
             folder = _make_private(os.environ.get(TRACE_DIR))
         except OSError as error:
-            raise Refused(f"no private folder can be made: {error.strerror}: {error.filename}") from None
+            raise StartError(f"no private folder can be made: {error.strerror}: {error.filename}") from None
         atexit.register(_remove, folder, os.getpid())
         _private[name] = folder
     return _private[name]

@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from drumline.runtime import checkpoint_dir
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 
 # Of the two functions as they stand in Keras 3.11 to 3.15, against which the mended ones were tested.
 _KNOWN = "37e34fef0c24cc5dfe500dd5dc6f1d72"
@@ -53,14 +53,14 @@ def _telling(tf_keras: Any) -> Any:
                 super().on_train_begin(logs)
             except damaged as error:
                 said = str(error).partition("\n")[0]
-                raise Refused(
+                raise StartError(
                     f"the backup in {self.backup_dir} cannot be read: {said}; remove it to begin anew"
                 ) from None
 
     return Backup
 
 
-def mend_fit() -> None:
+def patch_fit() -> None:
     """Make `fit`, `evaluate` and `predict` of Keras 3 work on several workers, or refuse when they are called.
 
     Once, however often it is called. Models of one process, and of other strategies, are left as they are.
@@ -80,9 +80,9 @@ def mend_fit() -> None:
             build(self, iterator, data_batch)
             return
         if not known:
-            raise Refused(_unknown())
+            raise StartError(_unknown())
         if self.steps_per_execution > 1:
-            raise Refused(
+            raise StartError(
                 f"steps_per_execution={self.steps_per_execution} does not work in Keras 3 on several workers: leave it"
                 f" at 1, or use {_LEGACY}"
             )
@@ -149,7 +149,7 @@ def _refusing_few_files(fit: Any) -> Any:
         except tf.errors.InvalidArgumentError as error:
             if "Could not apply FILE based sharding" not in error.message:
                 raise
-        raise Refused(
+        raise StartError(
             "the data has less files than there are workers, and each would read its own: write more files, or let"
             " everybody read all of them and take a share of the rows, with a tf.data.Options() whose"
             " experimental_distribute.auto_shard_policy is tf.data.experimental.AutoShardPolicy.DATA"
@@ -164,7 +164,7 @@ def _refusing(fit: Any) -> Any:
     @functools.wraps(fit)
     def guarded(self: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(self.distribute_strategy, tf.distribute.ParameterServerStrategy):
-            raise Refused(
+            raise StartError(
                 "model.fit of Keras 3 does not work with parameter servers: write the loop yourself with a"
                 f" ClusterCoordinator, or use {_LEGACY}"
             )

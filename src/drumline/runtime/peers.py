@@ -22,7 +22,7 @@ _MOST = 4  # are named
 
 
 @contextmanager
-def named_while_waiting(addresses: Mapping[str, str]) -> Iterator[int | None]:
+def report_missing_peers(addresses: Mapping[str, str]) -> Iterator[int | None]:
     """While the block runs, say now and then on stderr who of these does not listen; nothing once all do.
 
     The block is given the number of the process that says it.
@@ -42,7 +42,7 @@ def named_while_waiting(addresses: Mapping[str, str]) -> Iterator[int | None]:
         teller.wait()
 
 
-def absent(addresses: Mapping[str, str]) -> list[str]:
+def find_missing(addresses: Mapping[str, str]) -> list[str]:
     """Who does not listen, with the address at which that is expected; one more than are named, at most."""
     found: list[str] = []
     for name, address in addresses.items():
@@ -72,7 +72,7 @@ def main() -> None:
     pause = FIRST_SECONDS
     while not select.select([sys.stdin], [], [], pause)[0]:
         pause = NEXT_SECONDS
-        if missing := absent(addresses):
+        if missing := find_missing(addresses):
             more = " and others" if len(missing) > _MOST else ""
             sys.stderr.write(f"waiting for {', '.join(missing[:_MOST])}{more}\n")
 

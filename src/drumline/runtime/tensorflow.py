@@ -13,9 +13,9 @@ from typing import Any, NoReturn
 
 import tensorflow as tf
 
-from drumline.runtime.gather import gather
-from drumline.runtime.peers import named_while_waiting
-from drumline.runtime.refused import Refused
+from drumline.runtime.all_gather import all_gather
+from drumline.runtime.peers import report_missing_peers
+from drumline.runtime.start_error import StartError
 from drumline.runtime.tfconfig import Config, read_config
 
 # TensorFlow gives a peer up that has sent nothing for ten seconds, which is little on a machine that others use, too.
@@ -25,7 +25,7 @@ _MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: writ
 
 
 def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
-    """The strategy for this process; call it before anything else of TensorFlow. Raise Refused if there is none.
+    """The strategy for this process; call it before anything else of TensorFlow. Raise StartError if there is none.
 
     Alone or as evaluator: the default, or MirroredStrategy on several GPUs. Workers, with or without a chief:
     MultiWorkerMirroredStrategy. A chief with parameter servers: ParameterServerStrategy.
@@ -40,7 +40,7 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
     if config is None or config.role == "evaluator":
         return _alone()
     if "master" in config.cluster:
-        raise Refused(_MASTER)
+        raise StartError(_MASTER)
     if "ps" in config.cluster:
         return _coordinator(config, patch_keras=patch_keras)
     if sum(map(len, config.cluster.values())) == 1:
@@ -52,9 +52,9 @@ def serve() -> NoReturn:
     """Be the server that TF_CONFIG says this process is, until somebody ends it."""
     config = _read_config()
     if config is None:
-        raise Refused("there is no TF_CONFIG, so there is nobody to serve")
+        raise StartError("there is no TF_CONFIG, so there is nobody to serve")
     if "chief" not in config.cluster:
-        raise Refused("TF_CONFIG has parameter servers and no chief to coordinate them: add a `chief`")
+        raise StartError("TF_CONFIG has parameter servers and no chief to coordinate them: add a `chief`")
     _check_own_host(config)
     server = tf.distribute.Server(
         tf.train.ClusterSpec(config.cluster), job_name=config.role, task_index=config.index, protocol="grpc"
@@ -97,17 +97,17 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     _bear_silence(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
-        with named_while_waiting(_others(config)):
+        with report_missing_peers(_others(config)):
             made = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
-        raise Refused(f"call strategy() before anything else of TensorFlow: {error}") from None
+        raise StartError(f"call strategy() before anything else of TensorFlow: {error}") from None
     if not preemption and before is not None:
         with suppress(ValueError):  # only the main thread may
             signal.signal(signal.SIGTERM, before)
     if patch_keras and _has_keras():
-        from drumline.runtime.keras import mend_fit
+        from drumline.runtime.keras import patch_fit
 
-        mend_fit()
+        patch_fit()
     _compare_versions(made)
     return made
 
@@ -136,22 +136,22 @@ def _bear_silence(config: Config) -> None:
 
 def _coordinator(config: Config, *, patch_keras: bool) -> Any:
     if "chief" not in config.cluster:
-        raise Refused(
+        raise StartError(
             "TF_CONFIG has parameter servers and no chief: ParameterServerStrategy needs one to coordinate, and a"
             " mirrored strategy would hang; add a `chief` or drop `ps`"
         )
     if config.role != "chief":
-        raise Refused(
+        raise StartError(
             f"{config.role}.{config.index} has to serve the chief: call drumline.runtime.serve_if_server() before"
             " strategy()"
         )
     if not config.cluster.get("worker"):
-        raise Refused("TF_CONFIG has parameter servers and no worker: ParameterServerStrategy needs one")
+        raise StartError("TF_CONFIG has parameter servers and no worker: ParameterServerStrategy needs one")
     if patch_keras and _has_keras():
         from drumline.runtime.keras import refuse_fit
 
         refuse_fit()
-    with named_while_waiting(_others(config)):
+    with report_missing_peers(_others(config)):
         return tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
 
 
@@ -172,7 +172,7 @@ def _check_own_host(config: Config) -> None:
     try:
         socket.getaddrinfo(host, None)
     except (OSError, UnicodeError):
-        raise Refused(
+        raise StartError(
             f"TF_CONFIG says that {config.role}.{config.index} is at {address}, and this machine knows no host {host}"
         ) from None
 
@@ -185,7 +185,7 @@ def _has_keras() -> bool:
 def _compare_versions(made: Any) -> None:
     """Warn where workers have different versions of TensorFlow: they may train, and not the same."""
     mine = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
-    found = sorted({".".join(map(str, row)) for row in gather(made, mine)})
+    found = sorted({".".join(map(str, row)) for row in all_gather(made, mine)})
     if len(found) > 1:
         _warn(f"the workers have different versions of TensorFlow: {', '.join(found)}")
 

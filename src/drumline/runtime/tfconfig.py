@@ -6,7 +6,7 @@ import json
 import os
 from typing import Any, NamedTuple
 
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
@@ -20,7 +20,7 @@ class Config(NamedTuple):
 
 
 def read_config(text: str | None = None) -> Config | None:
-    """Read TF_CONFIG, of the environment unless given; None where it names no cluster. Raise Refused if it is wrong."""
+    """Read TF_CONFIG, or this text; None if it names no cluster. Raise StartError if it is wrong."""
     text = os.environ.get("TF_CONFIG", "") if text is None else text
     if not text.strip():
         return None
@@ -68,5 +68,5 @@ def _task(task: Any) -> tuple[str, int]:
     return role, int(index)
 
 
-def _wrong(what: str) -> Refused:
-    return Refused(f"TF_CONFIG {what} (`drumline tfconfig check` names every problem)")
+def _wrong(what: str) -> StartError:
+    return StartError(f"TF_CONFIG {what} (`drumline tfconfig check` names every problem)")

@@ -33,7 +33,7 @@ from types import ModuleType  # noqa: E402
 from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
 
-def _beside(name: str) -> ModuleType:
+def _load(name: str) -> ModuleType:
     """A module from the file beside this one: the environment need not have drumline, nor need it show."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")  # noqa: PTH100, PTH118, PTH120
     spec = importlib.util.spec_from_file_location(f"drumline.runtime.{name}", path)
@@ -45,10 +45,10 @@ def _beside(name: str) -> ModuleType:
 
 
 if TYPE_CHECKING:
-    from drumline.runtime import fit, fork, keeper, order, priority, seed, unix
+    from drumline.runtime import keeper, order, priority, randomness, unix, warm_fork, warm_imports
 else:
-    fit, fork, keeper, order = map(_beside, ("fit", "fork", "keeper", "order"))
-    priority, seed, unix = map(_beside, ("priority", "seed", "unix"))
+    keeper, order, priority, randomness = map(_load, ("keeper", "order", "priority", "randomness"))
+    unix, warm_fork, warm_imports = map(_load, ("unix", "warm_fork", "warm_imports"))
 
 
 _TICK_SECONDS = 10.0
@@ -68,7 +68,7 @@ class WarmProcess:
         modules: Sequence[str],
         unfit: str,
         chatter: bytes,
-        sources: seed.Sources,
+        generators: randomness.Generators,
         variables: Mapping[str, tuple[str | None, str | None]],
     ) -> None:
         self._folder = folder
@@ -77,9 +77,9 @@ class WarmProcess:
         self._modules = modules
         self._unfit = unfit
         self._chatter = chatter
-        self._sources = sources
+        self._generators = generators
         self._variables = variables
-        self._files = fit.Files()
+        self._files = warm_imports.Files()
         self._names = sorted({name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names))
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
@@ -91,7 +91,7 @@ class WarmProcess:
         self._begun = 0  # replicas
         self._ready = _lock_ready(folder)
 
-    def serve(self) -> fork.Script:
+    def serve(self) -> warm_fork.Script:
         """Serve until nobody wants it any more; returns only in a replica, with what that is to run."""
         while True:
             for key, _ in self._selector.select(self._patience()):
@@ -100,7 +100,7 @@ class WarmProcess:
                 elif script := self._answer(key.fileobj):
                     return script
             if self._is_over():
-                self._leave()
+                self._exit()
 
     def _patience(self) -> float:
         if self._connections:
@@ -110,9 +110,9 @@ class WarmProcess:
     def _is_over(self) -> bool:
         idle = not self._connections and time.monotonic() >= self._idle_since + self._keep_seconds
         found = os.path.exists(f"{self._folder}/socket")  # noqa: PTH110
-        return idle or not found or fit.is_memory_short()
+        return idle or not found or warm_imports.is_memory_short()
 
-    def _leave(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
+    def _exit(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
         """End, and leave nothing; whoever comes next, perhaps upon this answer, begins another in the same place."""
         _remove(self._folder)
         if connection and answer:
@@ -132,7 +132,7 @@ class WarmProcess:
         self._connections.add(connection)
         self._selector.register(connection, selectors.EVENT_READ)
 
-    def _answer(self, connection: Any) -> fork.Script | None:
+    def _answer(self, connection: Any) -> warm_fork.Script | None:
         try:
             request, descriptors = unix.receive_request(connection, order.MOST_DESCRIPTORS)
         except (OSError, *order.MALFORMED):
@@ -146,7 +146,7 @@ class WarmProcess:
             elif request.get("do") == "status":
                 self._send(connection, self._status())
             elif request.get("do") == "stop":
-                self._leave(connection, {"pid": os.getpid()})
+                self._exit(connection, {"pid": os.getpid()})
         except order.MALFORMED:
             self._forget(connection)
         finally:
@@ -161,7 +161,7 @@ class WarmProcess:
         self._runs.add(connection)
         answer = {"pid": os.getpid(), "unfit": self._unfit, "changed": changed, "names": self._names}
         if changed:
-            self._leave(connection, answer)
+            self._exit(connection, answer)
         self._send(connection, answer)
 
     def _status(self) -> dict[str, Any]:
@@ -179,15 +179,15 @@ class WarmProcess:
 
     def _start(
         self, connection: socket.socket, request: Mapping[str, Any], descriptors: list[int]
-    ) -> fork.Script | None:
-        scripts: list[fork.Script] = []
+    ) -> warm_fork.Script | None:
+        scripts: list[warm_fork.Script] = []
 
         def keep(ordered: order.Order, given: order.Descriptors, sent: Mapping[str, Any]) -> None:
-            script = fork.Script(**sent["script"])
+            script = warm_fork.Script(**sent["script"])
             keeper.keep(ordered, given, become=partial(self._become, script))
             scripts.append(script)
 
-        if answer := order.fork_keeper(request, descriptors, release=self._let_go, keep=keep):
+        if answer := order.fork_keeper(request, descriptors, release=self._close_own, keep=keep):
             self._begun += "keeper" in answer
             self._send(connection, answer)
             return None
@@ -195,8 +195,8 @@ class WarmProcess:
             os.write(2, self._chatter)  # what importing says is said by each
         return scripts[0]
 
-    def _become(self, script: fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
-        fork.settle(script, argv, env)
+    def _become(self, script: warm_fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        warm_fork.set_up(script, argv, env)
         for name, (before, after) in self._variables.items():
             if env.get(name) != before:
                 continue  # importing would have found another value, and might have left it alone
@@ -204,9 +204,9 @@ class WarmProcess:
                 del os.environ[name]
             else:
                 os.environ[name] = after
-        seed.renew(self._sources)
+        randomness.reseed(self._generators)
 
-    def _let_go(self) -> None:
+    def _close_own(self) -> None:
         """Close whatever is the warm process's alone."""
         for connection in (self._listener, *self._connections):
             connection.close()
@@ -229,31 +229,31 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> fork.Script:
+def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> warm_fork.Script:
     """Be a warm process; returns only in a replica."""
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
     listener = socket.socket(fileno=descriptor)
     listener.listen(64)
-    if fit.is_memory_short():
+    if warm_imports.is_memory_short():
         _remove(folder)
         os._exit(0)
     restore_priority = priority.lower_priority() if aside else lambda: None
-    unfit, sources = "", seed.Sources(())
-    before, variables = seed.begin(), dict(os.environ)
+    unfit, generators = "", randomness.Generators(())
+    before, variables = randomness.seed_random(), dict(os.environ)
     gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
     try:
-        fit.warm_up(framework, modules)
-        sources = seed.find(before)
-        unfit = sources.problem
-    except fit.Unfit as reason:
+        warm_imports.import_modules(framework, modules)
+        generators = randomness.find_generators(before)
+        unfit = generators.problem
+    except warm_imports.Unforkable as reason:
         unfit = str(reason)
     sys.stdout.flush()
     sys.stderr.flush()
     gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
-    fit.let_go_of_code()
+    warm_imports.release_code_pages()
     restore_priority()
-    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), sources, _changed(variables)).serve()
+    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), generators, _changed(variables)).serve()
 
 
 def _lock_ready(folder: str) -> int | None:
@@ -289,7 +289,7 @@ def _chatter() -> bytes:
 
 if __name__ == "__main__":
     _script = start(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[5:], aside=sys.argv[4] == "aside")
-    _main = fork.main_module(_script, _NATIVE)
+    _main = warm_fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
         sys.modules[_name] = _main  # multiprocessing has a second name for it
     try:
@@ -302,5 +302,5 @@ if __name__ == "__main__":
                 _text = _source.read()
             exec(compile(_text, str(_main.__file__), "exec", dont_inherit=True), _main.__dict__)
     except BaseException:
-        sys.excepthook = fork.without_our_frame(sys.excepthook)
+        sys.excepthook = warm_fork.hide_own_frame(sys.excepthook)
         raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from drumline.engine.abilities import RemoteSupervisor
 from drumline.engine.loop import BootClockLoop
 from drumline.engine.protocol import Engine, Site
-from drumline.engine.registry import get_ready, open_engine
+from drumline.engine.registry import import_session, open_engine
 from drumline.plan.types import Plan
 from drumline.run.entry import Entry
 from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturned
@@ -48,7 +48,7 @@ RESERVE_BYTES = 4096
 RESERVE_BYTES_PER_REPLICA = 1024
 
 
-get_ready()
+import_session()
 
 
 def supervise(

@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drumline.engine.local.network import objection
+from drumline.engine.local.network import find_network_problem
 from scaffold.workspace import WARMLY, Workspace
 
 # Nobody has this number, nor any test that goes on beside: the kernel counts processes by user.
@@ -26,7 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def private_networks() -> None:
     """A system that allows private networks, without which nothing can be shown of them."""
-    if forbidden := objection():
+    if forbidden := find_network_problem():
         pytest.skip(forbidden)
 
 

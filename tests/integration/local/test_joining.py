@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.network import Door, Network
+from drumline.engine.local.network import NamespaceDescriptors, Network
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.plan.bind import bind
@@ -83,7 +83,7 @@ def say(enter: Sequence[int], code: str) -> list[str]:
 
 
 @contextmanager
-def serving(door: Door) -> Iterator[None]:
+def serving(door: NamespaceDescriptors) -> Iterator[None]:
     with start_inside(door.enter, SERVE) as server:
         try:
             assert server.stdout
@@ -94,7 +94,7 @@ def serving(door: Door) -> Iterator[None]:
 
 
 @contextmanager
-def kept(tmp_path: Path, replica: ReplicaId, door: Door) -> Iterator[None]:
+def kept(tmp_path: Path, replica: ReplicaId, door: NamespaceDescriptors) -> Iterator[None]:
     """A keeper that holds what it is given, as its trace says; until the end of the block."""
     path = tmp_path / trace_dir(replica, 0) / TRACE
     path.parent.mkdir(parents=True)
@@ -122,13 +122,13 @@ except OSError as error:
 def test_each_has_a_name_a_loopback_and_a_link_with_its_address(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         for number, replica in enumerate((FIRST, SECOND, THIRD), start=1):
-            looked = say(made.door(replica).enter, LOOK)
+            looked = say(made.namespaces(replica).enter, LOOK)
             assert looked == [f"10.77.0.{number} lo eth0", f"10.77.0.{number} 255.255.0.0"]
 
 
 def test_the_hub_has_a_bridge_and_a_cable_for_each_by_its_name(tmp_path: Path) -> None:
     with network(tmp_path) as made:
-        (looked,) = say(made.door(FIRST).held, LOOK)
+        (looked,) = say(made.namespaces(FIRST).held, LOOK)
         assert looked.split()[1:] == ["hub", "worker.0", "worker.1", "worker.2"]
 
 
@@ -143,35 +143,35 @@ with Netlink() as wires:
     wires.delete("worker.2")
 """
     with network(tmp_path) as made:
-        assert say(made.door(FIRST).held, again) == ["EEXIST", "ENODEV", "ENODEV"]
-        assert say(made.door(THIRD).enter, LOOK) == ["10.77.0.3 lo"]
+        assert say(made.namespaces(FIRST).held, again) == ["EEXIST", "ENODEV", "ENODEV"]
+        assert say(made.namespaces(THIRD).enter, LOOK) == ["10.77.0.3 lo"]
 
 
 def test_a_peer_that_does_not_serve_yet_refuses_at_once(tmp_path: Path) -> None:
     """Frameworks try again when they are refused, and give up when a host is not there."""
     with network(tmp_path) as made:
-        assert say(made.door(FIRST).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
+        assert say(made.namespaces(FIRST).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
 
 
 def test_who_comes_later_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> None:
     with network(tmp_path) as made:
-        door = made.door(FIRST)
+        door = made.namespaces(FIRST)
         with kept(tmp_path, FIRST, door), serving(door):
             made.close()  # as when the supervisor dies: nobody holds the others' namespaces
             with network(tmp_path) as joined:
-                assert say(joined.door(SECOND).enter, greeting("10.77.0.1")) == ["connected"]
-                assert say(joined.door(THIRD).enter, greeting("10.77.0.1")) == ["connected"]
-                assert say(joined.door(THIRD).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
+                assert say(joined.namespaces(SECOND).enter, greeting("10.77.0.1")) == ["connected"]
+                assert say(joined.namespaces(THIRD).enter, greeting("10.77.0.1")) == ["connected"]
+                assert say(joined.namespaces(THIRD).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
                 with pytest.raises(KeyError):
-                    joined.door(FIRST)
+                    joined.namespaces(FIRST)
 
 
 def test_without_a_keeper_that_lives_there_is_a_new_hub(tmp_path: Path) -> None:
-    with network(tmp_path) as made, serving(made.door(FIRST)):
-        with kept(tmp_path, FIRST, made.door(FIRST)):
+    with network(tmp_path) as made, serving(made.namespaces(FIRST)):
+        with kept(tmp_path, FIRST, made.namespaces(FIRST)):
             pass
         with network(tmp_path) as other:
-            (answer,) = say(other.door(SECOND).enter, greeting("10.77.0.1"))
+            (answer,) = say(other.namespaces(SECOND).enter, greeting("10.77.0.1"))
             assert answer == errno.errorcode[errno.EHOSTUNREACH]
 
 
@@ -183,6 +183,6 @@ def held_here() -> list[str]:
 
 def test_closing_leaves_no_descriptor(tmp_path: Path) -> None:
     with network(tmp_path) as made:
-        made.door(FIRST)
+        made.namespaces(FIRST)
         assert len(held_here()) == 2 + 3 * 2
     assert held_here() == []

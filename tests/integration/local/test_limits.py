@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.cgroup import Ground, NoGroundError, make_group, members, own_ground, remove_group, write
-from drumline.engine.local.kernel import LOG
-from drumline.engine.local.limit import Limits
+from drumline.engine.local.cgroup import (
+    CgroupParent,
+    NoCgroupError,
+    make_group,
+    members,
+    own_cgroup_parent,
+    remove_group,
+    write,
+)
+from drumline.engine.local.kernel_log import LOG
+from drumline.engine.local.memory_limits import MemoryLimits
 from drumline.plan.types import ReplicaId
 from drumline.run.event import EngineWarned, Event, Exit
 from drumline.run.state import Phase
@@ -37,17 +45,17 @@ timeouts: {grace: 1}
 
 
 @cache
-def find_limits() -> Ground | None:
+def find_limits() -> CgroupParent | None:
     """Where limits can be kept on this machine, tried for real; None where they cannot."""
     try:
-        found = own_ground()
+        found = own_cgroup_parent()
         remove_group(make_group(found, f"drumline-test-{os.getpid()}", 1 << 30))
-    except NoGroundError:
+    except NoCgroupError:
         return None
     return found
 
 
-def ground() -> Ground:
+def ground() -> CgroupParent:
     """Where limits are kept; only for whoever has a workspace in which they are."""
     found = find_limits()
     assert found
@@ -270,10 +278,10 @@ def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: 
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     told: list[Event] = []
-    made = Limits(tmp_path, told.append).make(folder, 0, 64 << 20)  # and then the supervisor was killed
+    made = MemoryLimits(tmp_path, told.append).make(folder, 0, 64 << 20)  # and then the supervisor was killed
     below = Path(made) / "below"
     below.mkdir()
-    later = Limits(tmp_path, told.append)
+    later = MemoryLimits(tmp_path, told.append)
     assert later.make(folder, 0, 64 << 20) == made
     assert not below.exists()
     later.clear(folder)
@@ -287,7 +295,7 @@ def test_a_group_of_another_name_is_nobodys_to_remove(narrow: Workspace, tmp_pat
     others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
     try:
         (folder / GROUP).write_text(str(others))  # as in a home that was copied
-        limits = Limits(tmp_path, lambda event: None)
+        limits = MemoryLimits(tmp_path, lambda event: None)
         limits.clear(folder)
         assert (limits.group(folder), others.is_dir()) == (None, True)
     finally:

@@ -137,9 +137,9 @@ def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: Workspa
 SWITCH = """
 import socket, sys
 from drumline.engine.local.netlink import Netlink
-from drumline.engine.local.network import borrow_hub
+from drumline.engine.local.network import open_hub
 from drumline.runtime.keeper import enter_namespace
-for descriptor in borrow_hub(int(sys.argv[1])).descriptors:
+for descriptor in open_hub(int(sys.argv[1])).descriptors:
     enter_namespace(descriptor)
 with Netlink() as wires:
     wires.switch(socket.if_nametoindex(sys.argv[2]), on=sys.argv[3] == "on")

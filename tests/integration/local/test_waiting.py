@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.ledger import Ledger
+from drumline.engine.local.claim_registry import ClaimRegistry
 from drumline.run.event import AttemptDelayed, AttemptPlaced, RoomFound
 from drumline.run.state import Phase
 from drumline.runtime.keeper import boot_id
@@ -53,7 +53,7 @@ def wait_waiting(run: Run, message: str) -> None:
 
 def claims(workspace: Workspace) -> dict[str, bool]:
     """Who is in the ledger, and whether it holds what it asks for."""
-    entries = Ledger(workspace.home, boot=boot_id(), run="0").look()
+    entries = ClaimRegistry(workspace.home, boot=boot_id(), run="0").entries()
     return {run: entry.holds for run, entry in entries.items()}
 
 

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.cgroup import ASIDE, Ground, NoGroundError, find_ground, limit_group, members, prepare
+from drumline.engine.local.cgroup import (
+    ASIDE,
+    CgroupParent,
+    NoCgroupError,
+    find_cgroup_parent,
+    limit_group,
+    members,
+    prepare,
+)
 from drumline.runtime.keeper import out_of_memory
 
 HYBRID = """\
@@ -49,7 +57,7 @@ def test_version_1_is_our_own_group_below_its_mount(tmp_path: Path) -> None:
         + mount("cgroup", tmp_path / "with blank", options="rw,memory")
         + mount("cgroup2", tmp_path / "unified")
     )
-    assert find_ground(HYBRID, mounts, privileged=True) == Ground(own, 1)
+    assert find_cgroup_parent(HYBRID, mounts, privileged=True) == CgroupParent(own, 1)
 
 
 @pytest.mark.parametrize(
@@ -64,10 +72,10 @@ def test_version_1_is_our_own_group_below_its_mount(tmp_path: Path) -> None:
 def test_a_container_sees_a_part_of_the_tree(root: str, own: str, inside: str, tmp_path: Path) -> None:
     folder = tmp_path / inside
     folder.mkdir(parents=True, exist_ok=True)
-    ground = find_ground(
+    ground = find_cgroup_parent(
         f"4:memory:{own}\n", mount("cgroup", tmp_path, root=root, options="rw,memory"), privileged=True
     )
-    assert ground == Ground(folder, 1)
+    assert ground == CgroupParent(folder, 1)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +92,16 @@ def test_a_container_sees_a_part_of_the_tree(root: str, own: str, inside: str, t
 )
 def test_a_group_that_cannot_be_seen_is_no_ground(cgroups: str, root: str, sentence: str, tmp_path: Path) -> None:
     mounts = mount("cgroup", tmp_path, root=root, options="rw,memory")
-    with pytest.raises(NoGroundError) as refused:
-        find_ground(cgroups, mounts, privileged=True)
+    with pytest.raises(NoCgroupError) as refused:
+        find_cgroup_parent(cgroups, mounts, privileged=True)
     assert str(refused.value) == sentence
 
 
 def test_version_2_is_our_own_group_once_everybody_in_it_has_gone_aside(tmp_path: Path) -> None:
     own = delegated(tmp_path / "user.slice" / "run-1.scope")
     group(own / ASIDE, {"cgroup.procs": ""})
-    ground = find_ground("0::/user.slice/run-1.scope\n", mount("cgroup2", tmp_path), privileged=False)
-    assert ground == Ground(own, 2)
+    ground = find_cgroup_parent("0::/user.slice/run-1.scope\n", mount("cgroup2", tmp_path), privileged=False)
+    assert ground == CgroupParent(own, 2)
     assert (own / ASIDE / "cgroup.procs").read_text() == "17"
     assert (own / "cgroup.subtree_control").read_text() == "+memory"
 
@@ -112,7 +120,7 @@ def test_a_group_that_has_limited_ones_below_it_is_used_as_it_is(tmp_path: Path)
 
 def test_root_takes_no_group_that_was_not_left_to_it(tmp_path: Path) -> None:
     own = delegated(tmp_path / "session-3.scope")
-    with pytest.raises(NoGroundError, match=r"is not left to this user; `systemd-run --scope -p Delegate=yes drumline"):
+    with pytest.raises(NoCgroupError, match=r"is not left to this user; `systemd-run --scope -p Delegate=yes drumline"):
         prepare(own, privileged=True)
     assert not (own / ASIDE).exists()
     assert (own / "cgroup.subtree_control").read_text() == ""
@@ -125,7 +133,7 @@ def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
         os.setxattr(own, "user.delegate", b"1")
     except OSError:
         # A file system without such marks can hold none; then it is the refusal that has to be right.
-        with pytest.raises(NoGroundError, match="is not left to this user"):
+        with pytest.raises(NoCgroupError, match="is not left to this user"):
             prepare(own, privileged=True)
     else:
         assert prepare(own, privileged=True) == own
@@ -134,7 +142,7 @@ def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
 def test_a_group_without_the_memory_controller_says_who_gives_one(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own")
     (own / "cgroup.controllers").write_text("cpu pids\n")
-    with pytest.raises(NoGroundError) as refused:
+    with pytest.raises(NoCgroupError) as refused:
         prepare(own, privileged=False)
     assert str(refused.value) == (
         f"the cgroup {own} has no memory controller;"
@@ -145,7 +153,7 @@ def test_a_group_without_the_memory_controller_says_who_gives_one(tmp_path: Path
 def test_who_cannot_go_aside_is_put_back(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own")
     (own / ASIDE).mkdir()  # and the kernel gave it no files
-    with pytest.raises(NoGroundError, match="cannot have limited ones below it: No such file or directory"):
+    with pytest.raises(NoCgroupError, match="cannot have limited ones below it: No such file or directory"):
         prepare(own, privileged=False)
     assert not (own / ASIDE).exists()
 

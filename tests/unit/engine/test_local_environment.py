@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.engine.local.environment import complete
+from drumline.engine.local.environment import complete_environment
 from drumline.errors import EngineError
 from drumline.plan.bind import bind
 from drumline.plan.types import Launch
@@ -18,23 +18,23 @@ def launch_of(text: str) -> Launch:
 
 
 def test_a_launch_stands_above_what_whoever_launches_has() -> None:
-    env = complete(launch_of("env: {A: spec}"), {"A": "mine", "B": "mine"})
+    env = complete_environment(launch_of("env: {A: spec}"), {"A": "mine", "B": "mine"})
     assert (env["A"], env["B"], env["DRUMLINE_ROLE"]) == ("spec", "mine", "worker")
 
 
 @pytest.mark.parametrize(("path", "expected"), [({}, "/venv/bin"), ({"PATH": "/bin"}, "/venv/bin:/bin")])
 def test_the_python_that_launches_comes_first_in_path(path: dict[str, str], expected: str) -> None:
-    assert complete(launch_of(""), path)["PATH"] == expected
+    assert complete_environment(launch_of(""), path)["PATH"] == expected
 
 
 def test_a_secret_is_what_whoever_launches_has_under_that_name() -> None:
-    env = complete(launch_of("env: {TOKEN: {from: MINE}, MINE: other}"), {"MINE": "s3cret"})
+    env = complete_environment(launch_of("env: {TOKEN: {from: MINE}, MINE: other}"), {"MINE": "s3cret"})
     assert (env["TOKEN"], env["MINE"]) == ("s3cret", "other")
 
 
 @pytest.mark.parametrize("environ", [{}, {"MINE": ""}])
 def test_a_secret_that_is_not_there_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(EngineError) as refused:
-        complete(launch_of("env: {TOKEN: {from: MINE}}"), environ)
+        complete_environment(launch_of("env: {TOKEN: {from: MINE}}"), environ)
     assert refused.value.message == "worker.0 needs the secret TOKEN from the variable MINE, which is not set"
     assert refused.value.hint == "set it where you launch: `export MINE=…`"

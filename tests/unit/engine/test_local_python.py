@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.python import LinePython, copy_runtime, find_python, want
+from drumline.engine.local.python import RunPython, copy_runtime, find_environment, find_python
 from drumline.engine.protocol import Site
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Environment, Place
@@ -72,7 +72,7 @@ def test_none_that_would_do_is_said_with_what_to_do(tmp_path: Path) -> None:
 
 
 def test_the_runtime_is_copied_by_its_content_and_works_alone(tmp_path: Path) -> None:
-    wanted = want(Environment(("six",)), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
+    wanted = find_environment(Environment(("six",)), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
     for _ in range(2):
         copy_runtime(wanted.runtime)
     assert [path.name for path in Path(wanted.runtime).iterdir()] == ["drumline"]
@@ -91,13 +91,13 @@ def test_the_runtime_is_copied_by_its_content_and_works_alone(tmp_path: Path) ->
 
 def test_a_cache_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
-    wanted = want(Environment(), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
+    wanted = find_environment(Environment(), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
     with pytest.raises(EngineError, match="cannot write"):
         copy_runtime(wanted.runtime)
 
 
 def test_who_runs_in_an_environment_finds_it_first(tmp_path: Path) -> None:
-    python = LinePython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
+    python = RunPython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
     wanted, place = python.wanted, python.applied(Place("127.0.0.1", 1, "/", "/o", "/c"))
     assert (place.python_dir, place.environment) == (f"{wanted.folder}/bin", wanted.folder)
     assert wanted.folder.startswith(f"{tmp_path}/home/cache/environments/python-")
@@ -105,7 +105,7 @@ def test_who_runs_in_an_environment_finds_it_first(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_is_gone_is_missed(tmp_path: Path) -> None:
-    python = LinePython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
+    python = RunPython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
     assert not python.is_there()
     assert python.descriptors == ()
     with pytest.raises(EngineError, match="is gone"):

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from hypothesis import HealthCheck, given, settings
 
-from drumline.engine.local.environment import complete
+from drumline.engine.local.environment import complete_environment
 from drumline.engine.protocol import Engine, Site
 from drumline.engine.registry import open_engine
 from drumline.load.engine import plan_spec
@@ -65,7 +65,7 @@ def variables_of(done: subprocess.CompletedProcess[bytes]) -> dict[str, str]:
 
 
 def assert_same_environment(got: Mapping[str, str], launch: Launch, environ: Mapping[str, str]) -> None:
-    due = complete(launch, environ)
+    due = complete_environment(launch, environ)
     beside = SHELLS_OWN - launch.env.keys()
     assert {name: got[name] for name in got if name not in beside} == {
         name: due[name] for name in due if name not in beside
@@ -220,7 +220,7 @@ def test_no_proxy_keeps_what_the_user_had(engine: Engine, environ: dict[str, str
     plan = dumping(plan_of(""))
     launches = launch_all(engine, plan)
     done = run_script(engine.render(plan, launches, "shell"), "worker.0", {"PATH": PATH, **environ})
-    assert variables_of(done)["no_proxy"] == complete(launches[0], environ)["no_proxy"] == expected
+    assert variables_of(done)["no_proxy"] == complete_environment(launches[0], environ)["no_proxy"] == expected
 
 
 def test_no_proxy_is_what_the_spec_says_if_it_says_so(engine: Engine) -> None:

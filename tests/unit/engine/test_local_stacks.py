@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.local.pulse import is_stopped
+from drumline.engine.local.activity import is_stopped
 from drumline.engine.local.stacks import Target, find_spy, save_stacks
 from drumline.run.blocking import ActivityKind, read_activity
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drumline.engine.local.warm.client import Kind, make_wish
+from drumline.engine.local.warm.client import WarmSettings, make_warm_request
 from drumline.engine.local.warm.command import NotWarm
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
 from drumline.plan.command import make_argv
@@ -311,10 +311,10 @@ def test_a_command_without_a_shell_is_what_it_executes(tmp_path: Path) -> None:
 def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return the variables that the warm process for this line would have."""
     (folder / "work/x.py").write_text("import torch\n")
-    kind = Kind("torch", (), 600.0, frozenset({"RANK"}), secrets)
+    kind = WarmSettings("torch", (), 600.0, frozenset({"RANK"}), secrets)
     (folder / "work/link1").mkdir(exist_ok=True)
     env = {**environment(folder), "LINK": "link", "RANK": "1", "MY_TOKEN": "secret", "OTHER": "secret"}
-    return dict(asyncio.run(make_wish(kind, ["sh", "-c", line], env, str(folder / "work"))).env)
+    return dict(asyncio.run(make_warm_request(kind, ["sh", "-c", line], env, str(folder / "work"))).env)
 
 
 def test_a_variable_that_a_line_sets_is_there_when_the_framework_is_imported(folder: Path) -> None:

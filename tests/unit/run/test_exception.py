@@ -46,7 +46,9 @@ def test_calls_in_libraries_are_a_word() -> None:
 
 
 def test_whatever_ran_the_script_is_left_out_and_the_last_calls_stay_where_no_other_is_the_authors() -> None:
-    ran = frames("run_path", path="/usr/lib/python3.11/runpy.py") + frames("become", path="/x/drumline/runtime/fork.py")
+    ran = frames("run_path", path="/usr/lib/python3.11/runpy.py") + frames(
+        "become", path="/x/drumline/runtime/warm_fork.py"
+    )
     log = f"Traceback (most recent call last):\n{ran}{frames('<module>')}OSError: no\n"
     assert trimmed(log)[0] == '  File "/project/train.py", line 1, in <module>'
     inside = traceback("KeyError: 'x'", "a", "b", "c", path="/env/lib/python3.11/site-packages/tool/main.py")

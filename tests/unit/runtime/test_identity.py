@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline import runtime
-from drumline.runtime.refused import Refused
+from drumline.runtime.start_error import StartError
 from drumline.runtime.tfconfig import read_config
 
 VARIABLES = (
@@ -111,7 +111,7 @@ def test_a_tf_config_without_a_cluster_is_none(text: str) -> None:
     ],
 )
 def test_what_is_wrong_with_tf_config_is_one_sentence(config: object, said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(StartError) as refused:
         read_config(config if isinstance(config, str) else json.dumps(config))
     sentence = str(refused.value.code)
     assert sentence.startswith(f"TF_CONFIG {said}")
@@ -151,5 +151,5 @@ def test_folders_are_made_where_the_variables_say(monkeypatch: pytest.MonkeyPatc
 def test_a_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "file" / "output"))
-    with pytest.raises(Refused, match="output cannot be made: Not a directory"):
+    with pytest.raises(StartError, match="output cannot be made: Not a directory"):
         runtime.output_dir()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.runtime.peers import absent, named_while_waiting
+from drumline.runtime.peers import find_missing, report_missing_peers
 from scaffold.waiting import wait_until
 
 
@@ -20,24 +20,24 @@ def test_who_does_not_listen_is_absent() -> None:
         claimed.bind(("127.0.0.1", 0))  # as an engine holds a port until its replica listens
         port = claimed.getsockname()[1]
         known = {"worker.0": f"127.0.0.1:{there.getsockname()[1]}", "worker.1": f"127.0.0.1:{port}"}
-        assert absent(known) == [f"worker.1 at 127.0.0.1:{port}"]
+        assert find_missing(known) == [f"worker.1 at 127.0.0.1:{port}"]
         claimed.listen()
-        assert absent(known) == []
+        assert find_missing(known) == []
     unknown = {"ps.0": "no..host:1", "ps.1": "[::1]:1", "ps.2": "127.0.0.1:99999"}
-    assert absent(unknown) == ["ps.0 at no..host:1", "ps.1 at [::1]:1", "ps.2 at 127.0.0.1:99999"]
+    assert find_missing(unknown) == ["ps.0 at no..host:1", "ps.1 at [::1]:1", "ps.2 at 127.0.0.1:99999"]
 
 
 def test_of_many_only_some_are_looked_for() -> None:
     with socket.socket() as claimed:
         claimed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{claimed.getsockname()[1]}"
-        assert len(absent({f"worker.{number}": address for number in range(100)})) == 5
+        assert len(find_missing({f"worker.{number}": address for number in range(100)})) == 5
 
 
 WAIT = """
 import sys
-from drumline.runtime.peers import named_while_waiting
-with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+from drumline.runtime.peers import report_missing_peers
+with report_missing_peers({"worker.1": "127.0.0.1:1"}):
     print("waiting", flush=True)
     sys.stdin.readline()
 """
@@ -57,9 +57,9 @@ def test_who_tells_ends_with_who_waits() -> None:
 
 DEAF = """
 import signal, sys
-from drumline.runtime.peers import named_while_waiting
+from drumline.runtime.peers import report_missing_peers
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with named_while_waiting({"worker.1": "127.0.0.1:1"}) as teller:
+with report_missing_peers({"worker.1": "127.0.0.1:1"}) as teller:
     print(teller, flush=True)
     sys.stdin.readline()
 """
@@ -81,6 +81,6 @@ def catches_sigterm(pid: int) -> bool:
 
 
 def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
-    with named_while_waiting({"worker.1": "127.0.0.1:1"}):
+    with report_missing_peers({"worker.1": "127.0.0.1:1"}):
         pass
     assert capfd.readouterr() == ("", "")

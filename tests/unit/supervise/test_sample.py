@@ -11,10 +11,10 @@ from typing import cast
 import pytest
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.local.ended import ended_usage
-from drumline.engine.local.meter import Meter
+from drumline.engine.local.exits import ended_usage
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.trace import Trace
+from drumline.engine.local.usage import UsageSampler
 from drumline.engine.protocol import Session
 from drumline.plan.types import ReplicaId
 from drumline.run.traces import METRICS, trace_dir
@@ -164,7 +164,7 @@ else:
 sys.stdin.read()
 """
     loop = SteppedLoop()
-    meter = Meter(loop)
+    meter = UsageSampler(loop)
     with subprocess.Popen(
         [sys.executable, "-c", share], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as family:
@@ -186,7 +186,7 @@ sys.stdin.read()
 
 
 def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
-    meter = Meter(SteppedLoop())
+    meter = UsageSampler(SteppedLoop())
     life = Incarnation(WORKER, 0)
     assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
     assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from drumline.engine.local.holder import Holder
+from drumline.engine.local.port_owners import PortOwner
 from drumline.engine.untrusted import clean_text, load_record, require_path, require_within
 from drumline.plan.types import Place, ReplicaId
 from drumline.record import Record
@@ -91,7 +91,7 @@ class ReceiveAnswer(Record):
 class PortsAnswer(Record):
     """What listens on the ports that were asked about."""
 
-    holders: tuple[Holder, ...]
+    holders: tuple[PortOwner, ...]
 
 
 class PlaceAnswer(Record):
@@ -183,7 +183,7 @@ def _check_sockets(sockets: ReplicaSockets) -> None:
         _require(_ADDRESS, address)
 
 
-def _clean_holder(holder: Holder) -> Holder:
+def _clean_holder(holder: PortOwner) -> PortOwner:
     require_within(holder.port, 1, MOST_PORT)
     return holder.replace(
         user=clean_text(holder.user, _HOLDER_CHARS),

@@ -20,7 +20,7 @@ from contextlib import suppress
 from typing import Any
 
 from drumline.engine.local.capacity import find_capacity
-from drumline.engine.local.holder import find_holders
+from drumline.engine.local.port_owners import find_port_owners
 from drumline.plan.codec import to_data
 from drumline.runtime import keeper
 
@@ -78,7 +78,7 @@ def clock(request: Request) -> Answer:
 
 def ports(request: Request) -> Answer:
     """Return what listens on these ports."""
-    return {"holders": [to_data(each) for each in find_holders(request["ports"])]}
+    return {"holders": [to_data(each) for each in find_port_owners(request["ports"])]}
 
 
 def listen(request: Request) -> Answer:

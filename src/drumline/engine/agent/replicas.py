@@ -25,8 +25,8 @@ from drumline.engine.agent.probe import facts
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
-from drumline.engine.local.ended import ended_usage
-from drumline.engine.local.holder import require_free
+from drumline.engine.local.exits import ended_usage
+from drumline.engine.local.port_owners import require_free_ports
 from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Site
@@ -115,7 +115,7 @@ class Replicas:
         plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
         placed = await self._session.place(plan, attempt=message["attempt"])
-        require_free(plan, str(self._run_dir))
+        require_free_ports(plan, str(self._run_dir))
         return {
             "places": {str(replica): to_data(place) for replica, place in placed.places.items()},
             "remarks": list(placed.warnings),

@@ -57,7 +57,7 @@ def behaviors_of(argv: Sequence[str]) -> tuple[FakeBehavior, ...]:
     return acts
 
 
-def act_of(launch: Launch) -> FakeBehavior:
+def behavior_of(launch: Launch) -> FakeBehavior:
     """What a replica plays in this attempt and life, its variables filled in."""
     acts = behaviors_of(launch.replica.argv)
     act = acts[min(launch.attempt + launch.incarnation, len(acts) - 1)]

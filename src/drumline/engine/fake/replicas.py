@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.fake.behavior import act_of
+from drumline.engine.fake.behavior import behavior_of
 from drumline.engine.fake.replica import FakeReplica
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
@@ -32,7 +32,7 @@ class FakeReplicas:
         with self.tracker.in_order():
             for each in self.tracker.ask(wanted):
                 if not each.resume(self._loop.time()):
-                    each.begin(act_of(wanted[each.id]), self._loop.time())
+                    each.begin(behavior_of(wanted[each.id]), self._loop.time())
                 self._go_on(each)
 
     def resume(self, incarnations: Iterable[Incarnation]) -> list[FakeReplica]:

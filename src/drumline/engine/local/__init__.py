@@ -13,7 +13,7 @@ from drumline.engine.interpreter import require_interpreter
 from drumline.engine.local.interpreters import Interpreters
 from drumline.engine.local.place import place
 from drumline.engine.local.planned import local_plan
-from drumline.engine.local.room import Room
+from drumline.engine.local.resource_claim import ResourceClaim
 from drumline.engine.protocol import Capabilities, Problem, Site
 from drumline.engine.strings import too_long
 from drumline.plan.types import Launch, Placement, Plan
@@ -35,7 +35,7 @@ class LocalEngine:
         self._site = site
         self._environ = environ
         self._lease = lease  # a file that is touched, and for how long replicas outlive that
-        self._room = Room(site, environ, boot=_boot)
+        self._resources = ResourceClaim(site, environ, boot=_boot)
         self._pythons = Interpreters(site, environ, copies=False)
 
     async def place(self, plan: Plan) -> Placement:
@@ -46,12 +46,12 @@ class LocalEngine:
         placement, _ = place(plan, self._site, hold=False)
         with_python = self._pythons.applied(plan)
         placement = {name: with_python(where) for name, where in placement.items()}
-        division = self._room.look(plan)
-        return division.apply(placement) if division else placement
+        assignment = self._resources.preview_gpus(plan)
+        return assignment.apply(placement) if assignment else placement
 
     def shortages(self, plan: Plan) -> Iterator[str]:
         """Yield what the plan asks for beyond all that this machine has."""
-        return self._room.shortages(plan)
+        return self._resources.excess(plan)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, or the same as data."""
@@ -70,12 +70,12 @@ class LocalEngine:
         """Refuse what no process can be given, and a network that the system does not allow; warn of shared GPUs."""
         yield from map(Problem, too_long(launches))
         if local_plan(plan).private_network:
-            from drumline.engine.local.network import objection  # noqa: PLC0415
+            from drumline.engine.local.network import find_network_problem  # noqa: PLC0415
 
-            if refused := objection():
+            if refused := find_network_problem():
                 yield Problem(refused)
-        if division := self._room.look(plan):
-            for remark in division.remarks:
+        if assignment := self._resources.preview_gpus(plan):
+            for remark in assignment.warnings:
                 yield Problem(remark, is_warning=True)
 
     @asynccontextmanager
@@ -105,12 +105,12 @@ class LocalEngine:
 
     def warm_pool(self) -> WarmPool:
         """Return access to the warm processes of this home."""
-        from drumline.engine.local.warm.known import LocalWarmPool  # noqa: PLC0415 - one command needs it
+        from drumline.engine.local.warm.pool import LocalWarmPool  # noqa: PLC0415 - one command needs it
 
         return LocalWarmPool(self._site.home)
 
 
-def get_ready() -> None:
+def import_session() -> None:
     """Import what a supervisor needs and whoever only places does not."""
     import_module("drumline.engine.local.session")
 
@@ -121,6 +121,6 @@ def make_engine(site: Site) -> LocalEngine:
 
 
 def _boot() -> str:
-    from drumline.runtime.keeper import boot_id  # noqa: PLC0415 - see `get_ready`
+    from drumline.runtime.keeper import boot_id  # noqa: PLC0415 - see `import_session`
 
     return boot_id()

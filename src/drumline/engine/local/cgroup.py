@@ -18,30 +18,30 @@ _ROUNDS = 20  # whoever is being moved may start others meanwhile
 _DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks a group that it leaves to its processes
 
 
-class NoGroundError(Exception):
+class NoCgroupError(Exception):
     """No memory cgroup can be made here; why, and what to allow."""
 
 
-class Ground(Record):
+class CgroupParent(Record):
     """The group below which ours are made."""
 
     path: Path
     version: int
 
 
-def own_ground() -> Ground:
-    """Where this process may make memory cgroups; raise NoGroundError where it may not."""
+def own_cgroup_parent() -> CgroupParent:
+    """Where this process may make memory cgroups; raise NoCgroupError where it may not."""
     try:
         cgroups, mounts = (Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo"))
     except OSError:
-        raise NoGroundError("this system has no cgroups") from None
-    return find_ground(cgroups, mounts, privileged=os.geteuid() == 0)
+        raise NoCgroupError("this system has no cgroups") from None
+    return find_cgroup_parent(cgroups, mounts, privileged=os.geteuid() == 0)
 
 
-def find_ground(cgroups: str, mounts: str, *, privileged: bool) -> Ground:
+def find_cgroup_parent(cgroups: str, mounts: str, *, privileged: bool) -> CgroupParent:
     """Where we may make memory cgroups, by `/proc/self/cgroup` and `/proc/self/mountinfo`: only below our own.
 
-    Raise NoGroundError where there is nothing of the kind. `privileged` is whether we may write to groups that
+    Raise NoCgroupError where there is nothing of the kind. `privileged` is whether we may write to groups that
     nobody left to us, which does not make them ours.
     """
     own = {
@@ -50,10 +50,10 @@ def find_ground(cgroups: str, mounts: str, *, privileged: bool) -> Ground:
         for controller in controllers.split(",")
     }
     if "memory" in own:
-        return Ground(_folder(own["memory"], mounts, "cgroup"), 1)
+        return CgroupParent(_folder(own["memory"], mounts, "cgroup"), 1)
     if "" in own:
-        return Ground(prepare(_folder(own[""], mounts, "cgroup2"), privileged=privileged), 2)
-    raise NoGroundError("this kernel has no memory cgroups")
+        return CgroupParent(prepare(_folder(own[""], mounts, "cgroup2"), privileged=privileged), 2)
+    raise NoCgroupError("this kernel has no memory cgroups")
 
 
 def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
@@ -63,10 +63,10 @@ def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
     if controller in _words(own / "cgroup.subtree_control"):
         return own
     if controller not in _words(own / "cgroup.controllers"):
-        raise NoGroundError(f"the cgroup {own} has no {controller} controller; {_ask_systemd(privileged=privileged)}")
+        raise NoCgroupError(f"the cgroup {own} has no {controller} controller; {_ask_systemd(privileged=privileged)}")
     # Root may change every group; that does not make it ours, and others who count on it would be surprised.
     if not (_is_marked(own) if privileged else _is_writable(own)):
-        raise NoGroundError(f"the cgroup {own} is not left to this user; {_ask_systemd(privileged=privileged)}")
+        raise NoCgroupError(f"the cgroup {own} is not left to this user; {_ask_systemd(privileged=privileged)}")
     aside = own / ASIDE
     try:
         aside.mkdir(exist_ok=True)
@@ -76,12 +76,12 @@ def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
         with suppress(OSError):
             _move(aside, own)
             aside.rmdir()
-        raise NoGroundError(f"the cgroup {own} cannot have limited ones below it: {error.strerror}") from None
+        raise NoCgroupError(f"the cgroup {own} cannot have limited ones below it: {error.strerror}") from None
     return own
 
 
-def make_group(ground: Ground, name: str, memory_bytes: int) -> Path:
-    """Make a new group with this limit; raise NoGroundError if that may not be."""
+def make_group(ground: CgroupParent, name: str, memory_bytes: int) -> Path:
+    """Make a new group with this limit; raise NoCgroupError if that may not be."""
     path = ground.path / name
     try:
         path.mkdir()
@@ -91,7 +91,7 @@ def make_group(ground: Ground, name: str, memory_bytes: int) -> Path:
         remedy = ""
         if error.errno in (errno.EACCES, errno.EPERM):
             remedy = "; an administrator can give this user a cgroup of its own"
-        raise NoGroundError(f"no cgroup can be made in {ground.path}: {error.strerror}{remedy}") from None
+        raise NoCgroupError(f"no cgroup can be made in {ground.path}: {error.strerror}{remedy}") from None
     return path
 
 
@@ -143,7 +143,7 @@ def _folder(own: str, mounts: str, kind: str) -> Path:
         if (own == root or own.startswith(f"{root.rstrip('/')}/")) and "/../" not in f"{own}/":
             found = Path(f"{point}{inside}" if inside != "/" else point)
     if found is None or not found.is_dir():
-        raise NoGroundError(f"the cgroup {own}, in which we are, is mounted nowhere")
+        raise NoCgroupError(f"the cgroup {own}, in which we are, is mounted nowhere")
     return found
 
 

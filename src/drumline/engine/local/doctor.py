@@ -17,7 +17,7 @@ from drumline import __version__
 from drumline.engine.abilities import Limited
 from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Patient, free_bytes, lacking
 from drumline.engine.local.capacity import find_capacity
-from drumline.engine.local.network import objection
+from drumline.engine.local.network import find_network_problem
 from drumline.engine.local.planned import local_plan
 from drumline.engine.local.stacks import find_spy
 from drumline.engine.protocol import Engine, Site
@@ -57,7 +57,7 @@ def examine(patient: Patient, engine: LimitedEngine) -> Iterator[Health]:
     if patient.plan:
         yield _room(patient.plan, engine)
         yield from _framework(patient.plan, site)
-    refused = objection()
+    refused = find_network_problem()
     needed = bool(patient.plan and local_plan(patient.plan).private_network)
     if refused:
         yield Health("private network", MISSING if needed else UNSURE, refused, "`network: shared` needs nothing")

@@ -8,7 +8,7 @@ from drumline.errors import EngineError
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret
 
 
-def complete(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
+def complete_environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
     """Return every variable of a replica; raise EngineError for a secret that whoever launches does not have."""
     own = {name: _resolve(value, environ, name, launch) for name, value in launch.env.items()}
     return {**environ, **own}

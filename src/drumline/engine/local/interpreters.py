@@ -12,7 +12,7 @@ from drumline.engine.protocol import Site
 from drumline.plan.types import Place, Plan
 
 if TYPE_CHECKING:
-    from drumline.engine.local.python import LinePython
+    from drumline.engine.local.python import RunPython
 
 
 class Interpreters:
@@ -22,21 +22,21 @@ class Interpreters:
         self._site = site
         self._environ = environ
         self._copies = copies
-        self._last: LinePython | None = None
+        self._last: RunPython | None = None
 
     @property
     def descriptors(self) -> tuple[int, ...]:
         """What every keeper must hold so that the environment of the last plan stays."""
         return tuple(self._last.descriptors) if self._last else ()
 
-    def of(self, plan: Plan) -> LinePython | None:
+    def of(self, plan: Plan) -> RunPython | None:
         """Return the environment of a plan; None if it has none."""
         if plan.environment is None:
             self._last = None
         elif self._last is None or self._last.environment != plan.environment:
-            from drumline.engine.local.python import LinePython  # noqa: PLC0415  # only where it is asked for
+            from drumline.engine.local.python import RunPython  # noqa: PLC0415  # only where it is asked for
 
-            self._last = LinePython(plan.environment, self._site, self._environ)
+            self._last = RunPython(plan.environment, self._site, self._environ)
         return self._last
 
     def applied(self, plan: Plan) -> Callable[[Place], Place]:

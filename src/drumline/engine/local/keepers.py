@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.local.ended import explain_exit, unseen_exit
-from drumline.engine.local.limit import Limits
+from drumline.engine.local.exits import explain_exit, unrecorded_exit
+from drumline.engine.local.leftovers import find_leftovers
+from drumline.engine.local.memory_limits import MemoryLimits
 from drumline.engine.local.replica import LocalReplica
-from drumline.engine.local.stray import find_strays
 from drumline.engine.local.trace import Trace
 from drumline.engine.notes import End
 from drumline.engine.protocol import Tell
@@ -36,7 +36,7 @@ class Keepers:
         run_dir: Path,
         *,
         boot: str,
-        memory: Limits,
+        memory: MemoryLimits,
         loop: AbstractEventLoop,
         report: Tell,
         forkers: Callable[[], set[int]],
@@ -139,7 +139,7 @@ class Keepers:
         if trace.exit:
             end = explain_exit(trace, trace.exit, is_stopped=replica.is_stopped)
         else:
-            end = unseen_exit(trace, self._memory.group(replica.folder))
+            end = unrecorded_exit(trace, self._memory.group(replica.folder))
         self._memory.clear(replica.folder)
         self.tracker.end(replica, End(end, self._end_seconds(replica), has_started=trace.pid is not None))
 
@@ -154,7 +154,7 @@ class Keepers:
 
     def _end_strays(self, replica: LocalReplica) -> bool:
         """Kill what is left of a replica without keeper; return whether something may still be there."""
-        strays = find_strays(
+        strays = find_leftovers(
             replica.trace,
             boot=self._boot,
             folder=replica.folder,

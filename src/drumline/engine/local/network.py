@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Self
 
 from drumline.engine.incarnation import Incarnation
+from drumline.engine.local.network_errors import explain_network_error
 from drumline.engine.local.readable import wait_ended, wait_readable
-from drumline.engine.local.refusal import why_refused
 from drumline.engine.local.trace import has_begun, wait_for_keeper
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
@@ -31,7 +31,7 @@ from drumline.runtime.lock import is_locked
 _BUILDER = "drumline.engine.local.namespaces"
 
 
-class Door(Record):
+class NamespaceDescriptors(Record):
     """One replica's way in: the namespaces that it enters, in this order, and what its keeper holds to keep them."""
 
     enter: tuple[int, ...]
@@ -59,7 +59,7 @@ class Network:
             for each in launches
         }
         self._hosts = {launch.replica.id: launch.place.host for launch in launches}
-        self._doors: dict[ReplicaId, Door] = {}
+        self._namespaces: dict[ReplicaId, NamespaceDescriptors] = {}
         self._owned: list[int] = []
 
     async def connect(self) -> None:
@@ -73,16 +73,16 @@ class Network:
         if hosts:
             await self._connect(hosts, await self._find_hub(begun))
 
-    def door(self, replica: ReplicaId) -> Door:
+    def namespaces(self, replica: ReplicaId) -> NamespaceDescriptors:
         """Return the way in of a replica that had not begun."""
-        return self._doors[replica]
+        return self._namespaces[replica]
 
     def close(self) -> None:
         """Let go of our copies."""
         for descriptor in self._owned:
             os.close(descriptor)
         self._owned = []
-        self._doors = {}
+        self._namespaces = {}
 
     async def _connect(self, hosts: Mapping[ReplicaId, str], hub: _Hub | None) -> None:
         made = await build({str(replica): host for replica, host in hosts.items()}, hub)
@@ -91,20 +91,20 @@ class Network:
             hub = _Hub(*made[:2])
             made = made[2:]
         for replica, own, name in zip(hosts, made[::2], made[1::2], strict=True):
-            self._doors[replica] = Door(enter=(hub.user, own, name), held=hub.descriptors)
+            self._namespaces[replica] = NamespaceDescriptors(enter=(hub.user, own, name), held=hub.descriptors)
 
     async def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
         """The hub that a living keeper of these holds."""
         for replica in earlier:
             trace = self._traces[replica]
             keeper = await wait_for_keeper(trace)
-            if keeper is not None and is_locked(trace) and (hub := borrow_hub(keeper)):
+            if keeper is not None and is_locked(trace) and (hub := open_hub(keeper)):
                 self._owned += hub.descriptors
                 return hub
         return None
 
 
-def objection() -> str | None:
+def find_network_problem() -> str | None:
     """Why no private network can be made on this machine, found by making a small one."""
     try:
         with _Building({"worker.0": "10.77.0.1"}) as building:
@@ -175,16 +175,16 @@ class _Building:
                 _map_owners(self.child.pid)
                 self.connection.send(b"mapped")
         except OSError as error:
-            raise EngineError(why_refused("owners", error.errno or 0)) from None
+            raise EngineError(explain_network_error("owners", error.errno or 0)) from None
         self.is_whole = word == b"whole"
         if not word:
             raise EngineError("a private network cannot be made here: the process that makes it was killed")
         if word not in (b"unmapped", b"whole") and not descriptors:
             step, number = word.decode().split()
-            raise EngineError(why_refused(step, int(number)))
+            raise EngineError(explain_network_error(step, int(number)))
 
 
-def borrow_hub(keeper: int) -> _Hub | None:
+def open_hub(keeper: int) -> _Hub | None:
     """The hub that a keeper holds, as descriptors of our own; None if it holds none, or is gone."""
     found: dict[str, int] = {}
     with suppress(OSError):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from drumline.engine.local.gpus import Device
+from drumline.engine.local.gpu_usage import Device
 
 CONTROL = "/dev/nvidiactl"  # there, and only there, where NVIDIA's driver is
 _RECENT_MICROSECONDS = 2_500_000  # it looks at each process about once a second; asked too early, it has seen nobody

@@ -121,7 +121,7 @@ def variable_of(pid: int, name: str, proc: str = PROC) -> str | None:
     return None
 
 
-def is_outermost(proc: str = PROC) -> bool:
+def is_initial_pid_namespace(proc: str = PROC) -> bool:
     """Whether processes have the numbers here that they have on the machine itself."""
     with suppress(OSError):
         return os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN  # noqa: PTH115

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.forker import Forker, ForkerLost, ForkServer
 from drumline.engine.local.keepers import Keepers
-from drumline.engine.local.limit import Limits
-from drumline.engine.local.start import Chooser, Copies, Start, Starter
+from drumline.engine.local.memory_limits import MemoryLimits
+from drumline.engine.local.start import DescriptorCopies, Start, Starter, WarmChooser
 from drumline.engine.local.trace import Trace, wait_for_keeper
 from drumline.engine.local.warm.command import NotWarm
 from drumline.engine.protocol import Tell
@@ -26,7 +26,7 @@ from drumline.runtime.order import NextSupervisor
 
 if TYPE_CHECKING:
     from drumline.engine.local.network import Network
-    from drumline.engine.local.room import Room
+    from drumline.engine.local.resource_claim import ResourceClaim
     from drumline.engine.local.warm.client import WarmProcesses
 
 _TRIES = 3  # of a fork server that is killed, before its replica counts as one that cannot be started
@@ -52,7 +52,7 @@ class Processes:
         self._fork_server = ForkServer(loop)
         self._warm: WarmProcesses | None = None
         self._tasks = Tasks(loop)
-        memory = Limits(run_dir, tell)
+        memory = MemoryLimits(run_dir, tell)
         self._keepers = Keepers(run_dir, boot=boot, memory=memory, loop=loop, report=tell, forkers=self._forkers)
         self._tracker = self._keepers.tracker
         self._starter = Starter(
@@ -66,31 +66,31 @@ class Processes:
         held: Mapping[ReplicaId, Sequence[int]],
         network: Network | None = None,
         warm: WarmProcesses | None = None,
-        room: Room | None = None,
+        resources: ResourceClaim | None = None,
     ) -> None:
         """Start every replica that was not started before, and watch all; what happens to them is reported.
 
         One that cannot be started is reported as EngineFailed. An environment is asked for only where it is needed: a
         supervisor that came back may lack the secrets of replicas that run. Those that can be forked from a warm
-        process are, where one is ready, or worth waiting for with the CPUs of this `room`.
+        process are, where one is ready, or worth waiting for with the CPUs of this `resources`.
         """
         self._warm = warm
         wanted = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         idle = [each for each in self._tracker.ask(wanted) if each.task is None and each.end is None]
         begun = [each for each in idle if each.has_begun]
         self._keepers.adopt(begun)
-        copies = Copies()  # the caller closes its own
+        copies = DescriptorCopies()  # the caller closes its own
         starts = []
         try:
             for replica in (each for each in idle if each not in begun):
-                door = network.door(replica.id.replica) if network else None
-                claims = (*held.get(replica.id.replica, ()), *(door.held if door else ()))
-                enter = copies.of(door.enter if door else ())
+                namespaces = network.namespaces(replica.id.replica) if network else None
+                claims = (*held.get(replica.id.replica, ()), *(namespaces.held if namespaces else ()))
+                enter = copies.of(namespaces.enter if namespaces else ())
                 starts.append(Start(replica, wanted[replica.id], env_of, copies.of(claims), enter))
         except BaseException:
             copies.close()
             raise
-        chooser = Chooser(warm, len(starts), room.cpus if room else None) if warm else None
+        chooser = WarmChooser(warm, len(starts), resources.cpus if resources else None) if warm else None
         tasks = [self._tasks.begin(self._begin(each, chooser)) for each in starts]
         for start, task in zip(starts, tasks, strict=True):
             start.replica.task = task
@@ -151,7 +151,7 @@ class Processes:
     def _forkers(self) -> set[int]:
         return self._fork_server.pids | (self._warm.pids if self._warm else set())
 
-    async def _begin(self, start: Start, chooser: Chooser | None) -> None:
+    async def _begin(self, start: Start, chooser: WarmChooser | None) -> None:
         """Begin a replica, from a warm process where one is chosen; report it if it cannot be."""
         which = start.replica.id
         try:
@@ -170,7 +170,7 @@ class Processes:
             start.replica.task = None
         self._tell(EngineFailed(which.attempt, why))
 
-    async def _begin_warm(self, start: Start, chooser: Chooser) -> str | None:
+    async def _begin_warm(self, start: Start, chooser: WarmChooser) -> str | None:
         """Begin a replica from a warm process; return None, or a note why it is to be started cold."""
         try:
             if await self._begin_from(await chooser.open(start), start, "warm"):
@@ -222,7 +222,7 @@ class Processes:
             self._keepers.report_start(found, Trace(pid=pid, unlimited=unlimited, note=note))
 
 
-async def _close_after(copies: Copies, tasks: Iterable[asyncio.Task[None]]) -> None:
+async def _close_after(copies: DescriptorCopies, tasks: Iterable[asyncio.Task[None]]) -> None:
     """Close these descriptors when the replicas have begun that they are for."""
     try:
         for task in tasks:

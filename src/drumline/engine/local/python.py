@@ -25,7 +25,7 @@ _ASK = "import os, sys; print('%d.%d.%d' % sys.version_info[:3], os.path.realpat
 _ANSWER_SECONDS = 30
 
 
-class Wanted(Record):
+class WantedEnvironment(Record):
     """An environment of this machine, there or not."""
 
     root: str
@@ -45,12 +45,12 @@ class Wanted(Record):
         return (sys.executable, "-IS", builder, self.root, self.python, *self.requirements)
 
 
-class LinePython:
+class RunPython:
     """The Python of one line; holds its environment, so that nobody removes it, for as long as the engine lives."""
 
     def __init__(self, environment: Environment, site: Site, environ: Mapping[str, str]) -> None:
         self.environment = environment
-        self.wanted = want(environment, site, environ)
+        self.wanted = find_environment(environment, site, environ)
         self._folder = self.wanted.folder
         self._lock: int | None = None
 
@@ -80,11 +80,11 @@ class LinePython:
         return place.replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
 
 
-def want(environment: Environment, site: Site, environ: Mapping[str, str]) -> Wanted:
+def find_environment(environment: Environment, site: Site, environ: Mapping[str, str]) -> WantedEnvironment:
     """Find what an environment would be made of here; raise InputError if no Python of this machine would do."""
     cache = site.cache or site.home / "cache"
     python = find_python(environment.pythons, site.directory, environ, site.python)
-    return Wanted(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
+    return WantedEnvironment(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
 
 
 def runtime_folder(site: Site) -> str:

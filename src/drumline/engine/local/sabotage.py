@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.local.netlink import Netlink
-from drumline.engine.local.network import borrow_hub
+from drumline.engine.local.network import open_hub
 from drumline.engine.local.planned import local_plan
 from drumline.engine.local.trace import Trace, read_trace
 from drumline.errors import EngineError
@@ -64,7 +64,7 @@ def _signal(trace: Trace, replica: ReplicaId, number: int) -> None:
 
 def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
     """Switch a replica's cable off or on, where it is plugged in: in the network that its keeper holds."""
-    hub = borrow_hub(trace.keeper) if trace.keeper else None
+    hub = open_hub(trace.keeper) if trace.keeper else None
     if hub is None:
         raise EngineError(f"{replica} is in no network of its own")
     words = (*map(str, hub.descriptors), str(replica), "on" if on else "off")

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.interpreter import require_interpreter
-from drumline.engine.local.claim import Ports
-from drumline.engine.local.environment import complete
+from drumline.engine.local.environment import complete_environment
 from drumline.engine.local.interpreters import Interpreters
 from drumline.engine.local.place import place, place_helper
 from drumline.engine.local.planned import local_plan
+from drumline.engine.local.port_claims import PortClaims
 from drumline.engine.local.processes import Processes
-from drumline.engine.local.room import Room
+from drumline.engine.local.resource_claim import ResourceClaim
 from drumline.engine.protocol import Placed, Site
 from drumline.engine.strings import too_long
 from drumline.errors import EngineError
@@ -34,8 +34,8 @@ from drumline.runtime.order import NextSupervisor
 from drumline.runtime.private import make_folder
 
 if TYPE_CHECKING:
-    from drumline.engine.local.meter import Meter
     from drumline.engine.local.network import Network
+    from drumline.engine.local.usage import UsageSampler
     from drumline.engine.local.warm.client import WarmProcesses
     from drumline.run.idle import WorkSample
     from drumline.run.rendezvous import Sockets
@@ -53,13 +53,13 @@ class LocalSession:
         self._environ = environ
         self._events = EventQueue()
         self._loop, self._tell = asyncio.get_running_loop(), self._events.put
-        self._ports = Ports()
-        self._room = Room(site, environ, boot=boot_id)
-        self._room.watch(self._loop, self._tell)
+        self._ports = PortClaims()
+        self._resources = ResourceClaim(site, environ, boot=boot_id)
+        self._resources.watch(self._loop, self._tell)
         self._pythons = Interpreters(site, environ, copies=True)
         self._plan: Plan | None = None  # as it was placed last
         self._warm: WarmProcesses | None = None
-        self._meter: Meter | None = None
+        self._usage_sampler: UsageSampler | None = None
         # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
         limits, command = resource.getrlimit(resource.RLIMIT_NOFILE), site.next_supervisor
         resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
@@ -89,14 +89,14 @@ class LocalSession:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
         if python:
             python.require()
-        division = self._room.take(plan, attempt, all_begun=all_begun)
+        assignment = self._resources.claim(plan, attempt, all_begun=all_begun)
         placement, claims = place(plan, self._site, keep)
         if not keep:
             self._ports.take(claims)
         if not all_begun:
             with_python = self._pythons.applied(plan)
             placement = {name: with_python(where) for name, where in placement.items()}
-        return Placed(division.apply(placement), division.remarks) if division else Placed(placement)
+        return Placed(assignment.apply(placement), assignment.warnings) if assignment else Placed(placement)
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
@@ -119,7 +119,7 @@ class LocalSession:
             env = item.env
         launch = Launch(Replica(helper, str(helper), argv, {}, Resources()), 0, place, env, incarnation)
         held = {helper: python.descriptors} if python else {}
-        self._running.start([launch], partial(complete, environ=self._environ), held)
+        self._running.start([launch], partial(complete_environment, environ=self._environ), held)
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard on loopback, or take up the one that is there."""
@@ -145,10 +145,10 @@ class LocalSession:
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
                 _make_folder(folder, self._site.home)
-            own = (*self._room.descriptors, *self._pythons.descriptors)
+            own = (*self._resources.descriptors, *self._pythons.descriptors)
             held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
-            env_of = partial(complete, environ=self._environ)
-            self._running.start(launches, env_of, held, network, self._open_warm(), self._room)
+            env_of = partial(complete_environment, environ=self._environ)
+            self._running.start(launches, env_of, held, network, self._open_warm(), self._resources)
             if self._plan and self._plan.replicas_of("ps"):  # such gangs may have a replica return to its address
                 self._ports.keep()
         finally:
@@ -170,7 +170,7 @@ class LocalSession:
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Measure each replica with all processes that it started; the usage of ended ones is in their traces."""
-        from drumline.engine.local.ended import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
+        from drumline.engine.local.exits import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
 
         keepers, found = {}, []
         for which, known in self._running.measured():
@@ -179,14 +179,16 @@ class LocalSession:
             elif usage := ended_usage(which, known):
                 found.append(usage)
         if keepers:
-            found += self._open_meter().measure(keepers, watched=watched)
+            found += self._open_usage_sampler().measure(keepers, watched=watched)
         return found
 
     async def pulses(self) -> Sequence[WorkSample]:
         """Return what each replica has done, with all processes that it started."""
-        from drumline.engine.local.pulse import read_pulses  # noqa: PLC0415 - when a line has been up for a while
+        from drumline.engine.local.activity import read_work_samples  # noqa: PLC0415 - when a line has been up for a while
 
-        return [*read_pulses(self._running.living(), self._meter.gpu_shares if self._meter else {})]
+        return [
+            *read_work_samples(self._running.living(), self._usage_sampler.gpu_shares if self._usage_sampler else {})
+        ]
 
     async def sockets(self) -> Sequence[Sockets]:
         """Return the sockets of each replica, in its own network."""
@@ -214,7 +216,7 @@ class LocalSession:
         """Give back what the run claimed of this machine, or its place in line."""
         del forced
         self._ports.release()
-        self._room.release()
+        self._resources.release()
         if self._warm:
             self._warm.close()
         self._running.close()
@@ -251,19 +253,19 @@ class LocalSession:
         if plan is None or plan.warm is None:
             return None
         if self._warm is None:
-            from drumline.engine.local.warm.client import Kind, WarmProcesses  # noqa: PLC0415  # only where there is one
+            from drumline.engine.local.warm.client import WarmProcesses, WarmSettings  # noqa: PLC0415  # only where there is one
 
             own = reserved(plan.framework) | {variable_name(name) for name in plan.parameters}
-            kind = Kind(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own, _secrets(plan))
+            kind = WarmSettings(plan.framework, plan.warm.modules, plan.warm.keep_seconds, own, _secrets(plan))
             self._warm = WarmProcesses(self._site.warm or self._site.home, kind, self._loop)
         return self._warm
 
-    def _open_meter(self) -> Meter:
-        if self._meter is None:
-            from drumline.engine.local.meter import Meter  # noqa: PLC0415
+    def _open_usage_sampler(self) -> UsageSampler:
+        if self._usage_sampler is None:
+            from drumline.engine.local.usage import UsageSampler  # noqa: PLC0415
 
-            self._meter = Meter(self._loop)
-        return self._meter
+            self._usage_sampler = UsageSampler(self._loop)
+        return self._usage_sampler
 
 
 def _secrets(plan: Plan) -> frozenset[str]:

@@ -18,8 +18,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.incarnation import Incarnation
+from drumline.engine.local.activity import find_trees, is_stopped
 from drumline.engine.local.proc import PROC, read_state, read_stats
-from drumline.engine.local.pulse import find_trees, is_stopped
 from drumline.engine.local.readable import wait_ended
 from drumline.record import Record
 from drumline.run.stacks import main_thread

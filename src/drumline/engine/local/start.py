@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from drumline.engine.local.forker import Forker
-from drumline.engine.local.limit import Limits
+from drumline.engine.local.memory_limits import MemoryLimits
 from drumline.engine.local.replica import LocalReplica
 from drumline.engine.local.trace import open_trace
 from drumline.engine.local.warm.choice import is_worth_waiting
-from drumline.engine.local.warm.client import PREPARING, WarmProcesses, make_wish
+from drumline.engine.local.warm.client import PREPARING, WarmProcesses, make_warm_request
 from drumline.engine.local.warm.command import NotWarm
 from drumline.plan.types import Launch
 from drumline.record import Record
@@ -36,8 +36,8 @@ class Start(Record):
     enter: Sequence[int] = ()
 
 
-class Copies:
-    """Copies of descriptors for replicas that begin later; each descriptor is copied once."""
+class DescriptorCopies:
+    """DescriptorCopies of descriptors for replicas that begin later; each descriptor is copied once."""
 
     def __init__(self) -> None:
         self._copies: dict[int, int] = {}
@@ -64,7 +64,7 @@ class Starter:
         *,
         boot: str,
         file_limits: tuple[int, int],
-        memory: Limits,
+        memory: MemoryLimits,
         lease: tuple[str, float] | None = None,
         next_supervisor: NextSupervisor | None = None,
     ) -> None:
@@ -116,7 +116,7 @@ class Starter:
             os.close(trace)
 
 
-class Chooser:
+class WarmChooser:
     """Chooses warm processes for replicas that start together, where warm processes may be used.
 
     Those that share `cpus` wait for a warm process that is not ready if that is faster; without a number they do.
@@ -133,7 +133,9 @@ class Chooser:
         """Return what forks this replica from a warm process, when it can; raise NotWarm if it is to start cold."""
         launch = start.launch
         async with self._asked:
-            wish = await make_wish(self._warm.kind, launch.replica.argv, start.env(launch), launch.place.workdir)
+            wish = await make_warm_request(
+                self._warm.kind, launch.replica.argv, start.env(launch), launch.place.workdir
+            )
         if wish.key not in self._ready:
             self._ready[wish.key] = self._waits or self._warm.is_ready(wish)
         if not self._ready[wish.key]:

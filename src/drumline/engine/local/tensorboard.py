@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.local.environment import complete
+from drumline.engine.local.environment import complete_environment
 from drumline.engine.local.place import HOST, claim_beside
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Tell
@@ -66,7 +66,9 @@ class Server:
             path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
             replica = Replica(TENSORBOARD, str(TENSORBOARD), argv, {}, Resources())
             launch = Launch(replica, 0, place, {**_ENV, **path}, self._incarnation.incarnation)
-            self._running.start([launch], partial(complete, environ=environ), {TENSORBOARD: claim.descriptors})
+            self._running.start(
+                [launch], partial(complete_environment, environ=environ), {TENSORBOARD: claim.descriptors}
+            )
         finally:
             claim.close()
         self._look(claim.port, _FIRST_LOOK_SECONDS)

@@ -154,14 +154,14 @@ async def wait_for_keeper(path: Path) -> int | None:
 
 def _exit(known: Mapping[str, Any]) -> Exit:
     """How it ended; by its keeper's hand, if nobody wanted it any more."""
-    end = Exit(known.get("code"), known.get("signal"), *starving(known))
+    end = Exit(known.get("code"), known.get("signal"), *describe_out_of_memory(known))
     if "lease" not in known:
         return end
     message = f"nobody had asked after it for {span(known['lease'])}, so its lease was over"
     return end.replace(message=message, reason="LeaseOver")
 
 
-def starving(known: Mapping[str, Any]) -> tuple[str, bool]:
+def describe_out_of_memory(known: Mapping[str, Any]) -> tuple[str, bool]:
     """What a keeper knows about want of memory, as a message with the numbers, and whether there was any."""
     if "out_of_memory" not in known:
         return "", False

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from drumline.engine.agent.answers import FactsAnswer, PortsAnswer
 from drumline.engine.agent.client import Agent
 from drumline.engine.agent.errors import RefusedError
-from drumline.engine.local.holder import Holder
 from drumline.engine.local.place import named_ports
-from drumline.engine.local.room import claims
+from drumline.engine.local.port_owners import PortOwner
+from drumline.engine.local.resource_claim import claims
 from drumline.engine.ssh.agents import Facts, open_agent, read_facts, runs_folder
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
 from drumline.engine.ssh.planned import Host, Hosts, hosts_of, with_hosts
@@ -101,7 +101,7 @@ def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:
     return {name: sorted(named_ports(part).values()) for name, part in parts}
 
 
-def _taken(host: str, holder: Holder) -> InputError:
+def _taken(host: str, holder: PortOwner) -> InputError:
     """That somebody has a port, and what to do about it."""
     other = f"or give {host} another `port`"
     if holder.replica:

@@ -20,7 +20,7 @@ sys.path[:] = [each for each in sys.path if "site-packages" not in each]
 sys.path.insert(0, sys.argv[1])
 import drumline
 assert drumline.__file__.startswith(sys.argv[1])
-scripts = [f"drumline.runtime.{name}" for name in ("backup", "gather", "keras", "tensorflow")]
+scripts = [f"drumline.runtime.{name}" for name in ("backup", "all_gather", "keras", "tensorflow")]
 for module in pkgutil.walk_packages(drumline.__path__, "drumline."):
     if module.name not in scripts:
         importlib.import_module(module.name)

@@ -17,8 +17,8 @@ from typing import Any
 from drumline.engine.local.forker import Forker, ForkerLost, OrderConnection
 from drumline.engine.local.warm.command import Command, NotWarm, read_command
 from drumline.engine.local.warm.key import is_of_one_replica, make_key, shared_environment
+from drumline.engine.local.warm.script import check_secrets, check_shadows, credentials, derived, inspect_script
 from drumline.engine.local.warm.shell import GIVEN_LATER, Executed, resolve_shell
-from drumline.engine.local.warm.study import check_secrets, check_shadows, credentials, derived, study
 from drumline.record import Record
 from drumline.runtime.lock import is_locked
 from drumline.runtime.order import Descriptors, Order
@@ -41,7 +41,7 @@ HELLO_SECONDS = 5.0
 _MOMENT_SECONDS = 0.005
 
 
-class Wish(Record):
+class WarmRequest(Record):
     """What a replica could be forked from, and what it would become."""
 
     key: str
@@ -52,7 +52,7 @@ class Wish(Record):
     executed: Executed
 
 
-class Kind(Record):
+class WarmSettings(Record):
     """What a run's warm processes have imported, and how long they stay when it is over."""
 
     framework: str
@@ -62,7 +62,9 @@ class Kind(Record):
     secrets: frozenset[str] = frozenset()  # variables that no warm process is given
 
 
-async def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Wish:
+async def make_warm_request(
+    kind: WarmSettings, argv: Sequence[str], env: Mapping[str, str], workdir: str
+) -> WarmRequest:
     """Say what to fork a replica from; raise NotWarm if it has to be started by itself.
 
     The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read
@@ -70,14 +72,14 @@ async def make_wish(kind: Kind, argv: Sequence[str], env: Mapping[str, str], wor
     """
     executed = await resolve_shell(argv, env, workdir)
     command = read_command(executed.argv, executed.env, executed.workdir)
-    sets = study(command, kind.framework, executed.workdir)
+    sets = inspect_script(command, kind.framework, executed.workdir)
     check_secrets(kind.secrets, kind.framework)
     modules = () if kind.secrets else kind.modules
     left_out = kind.own | kind.secrets | (frozenset() if modules else credentials({**env, **executed.env}))
     left_out |= derived(executed.assigned, lambda name: is_of_one_replica(name, left_out), kind.framework)
     shared = {**shared_environment(executed.env, left_out), **sets}
     key = make_key(command, kind.framework, modules, shared, WARM_FILE)
-    return Wish(key, command, shared, modules, executed.workdir, executed)
+    return WarmRequest(key, command, shared, modules, executed.workdir, executed)
 
 
 def warm_folder(home: Path) -> Path:
@@ -88,32 +90,32 @@ def warm_folder(home: Path) -> Path:
 class WarmProcesses:
     """The warm processes that one run uses; owns a connection to each."""
 
-    def __init__(self, home: Path, kind: Kind, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, home: Path, kind: WarmSettings, loop: asyncio.AbstractEventLoop) -> None:
         self._folder = warm_folder(home)
         self.kind = kind
         self._loop = loop
         self._known: dict[str, _WarmProcess] = {}
-        self._later: dict[str, Wish] = {}  # what is to be made ready
+        self._later: dict[str, WarmRequest] = {}  # what is to be made ready
 
     @property
     def pids(self) -> set[int]:
         """Return those that this process has begun."""
         return {each.pid for each in self._known.values() if each.pid is not None}
 
-    def is_ready(self, wish: Wish) -> bool:
+    def is_ready(self, wish: WarmRequest) -> bool:
         """Return whether `open` does not wait for an import."""
         process = self._known.get(wish.key)
         if process is None or process.is_gone:
             return serves(self._folder / wish.key)
         return process.is_ready
 
-    def prepare(self, wish: Wish) -> None:
+    def prepare(self, wish: WarmRequest) -> None:
         """Have a warm process made ready at low priority, when the replicas that start now have come up."""
         if wish.key not in self._later:
             self._later[wish.key] = wish
             self._loop.call_later(COME_UP_SECONDS, self._begin, wish.key)
 
-    async def open(self, wish: Wish, *, waits: bool) -> Forker:
+    async def open(self, wish: WarmRequest, *, waits: bool) -> Forker:
         """Return what forks replicas for this wish, when it can; raise NotWarm if it cannot.
 
         Unless it waits, a warm process that turns out not to be ready is a reason.
@@ -126,7 +128,7 @@ class WarmProcesses:
         if wish := self._later.pop(key, None):
             self._find(wish, waits=False)
 
-    def _find(self, wish: Wish, *, waits: bool) -> _WarmProcess:
+    def _find(self, wish: WarmRequest, *, waits: bool) -> _WarmProcess:
         process = self._known.get(wish.key)
         if process is None or process.is_gone:
             folder = self._folder / wish.key
@@ -146,7 +148,9 @@ class WarmProcesses:
 class _WarmProcess:
     """One warm process at the other end of a connection."""
 
-    def __init__(self, folder: Path, kind: Kind, wish: Wish, loop: asyncio.AbstractEventLoop, *, waits: bool) -> None:
+    def __init__(
+        self, folder: Path, kind: WarmSettings, wish: WarmRequest, loop: asyncio.AbstractEventLoop, *, waits: bool
+    ) -> None:
         self._folder = folder
         self._kind = kind
         self._wish = wish
@@ -170,7 +174,7 @@ class _WarmProcess:
         """Return whether it has answered, or is going to at once; what never comes has answered, too."""
         return self._names is not None or bool(self._refused) or serves(self._folder)
 
-    async def wait_ready(self, wish: Wish, *, waits: bool) -> None:
+    async def wait_ready(self, wish: WarmRequest, *, waits: bool) -> None:
         """Return when replicas can be forked for this wish; raise NotWarm if they cannot."""
         self._waits = waits
         while self._names is None and not self._refused:
@@ -190,7 +194,7 @@ class _WarmProcess:
             raise NotWarm(_ENDED)
         check_shadows(wish.command, wish.workdir, self._names)
 
-    async def fork(self, wish: Wish, order: Order, descriptors: Descriptors) -> int:
+    async def fork(self, wish: WarmRequest, order: Order, descriptors: Descriptors) -> int:
         """Have a replica forked that becomes the command of this wish, see Forker."""
         if self._connection is None:
             raise ForkerLost

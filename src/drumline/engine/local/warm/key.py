@@ -13,7 +13,16 @@ from drumline.engine.local.forker import limit_names
 from drumline.engine.local.warm.command import Command, NotWarm
 
 # What a warm process is made of: another version of drumline begins another.
-_OWN_FILES = ("warm.py", "fit.py", "fork.py", "keeper.py", "order.py", "priority.py", "seed.py", "unix.py")
+_OWN_FILES = (
+    "warm.py",
+    "keeper.py",
+    "order.py",
+    "priority.py",
+    "randomness.py",
+    "unix.py",
+    "warm_fork.py",
+    "warm_imports.py",
+)
 _NAMESPACES = ("mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time")
 _OF_A_PROCESS = ("cgroup", "oom_score_adj", "personality")
 

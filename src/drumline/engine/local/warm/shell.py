@@ -25,7 +25,7 @@ GIVEN_LATER = (TRACE_DIR,)
 
 _SHELLS = ("sh", "bash", "dash")
 _KNOWN = ("bash", "dash")  # the files that `sh` may be
-_STAYS_PARENT = "dash"  # the one whose behaviour as a parent is known: `runtime/fork.py` does the same
+_STAYS_PARENT = "dash"  # the one whose behaviour as a parent is known: `runtime/warm_fork.py` does the same
 # Read when a shell starts; bash also reads ~/.bashrc if ssh seems to have started it.
 _START_FILES = ("BASH_ENV", "ENV")
 _SSH = ("SSH_CLIENT", "SSH2_CLIENT")

@@ -1,0 +1,45 @@
+"""How a replica ended, and what it used until then, by what its keeper wrote."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from drumline.engine.incarnation import Named
+from drumline.engine.local.trace import Trace, describe_out_of_memory
+from drumline.run.event import Exit
+from drumline.run.usage import Usage
+from drumline.runtime import keeper
+
+
+def ended_usage(which: Named, trace: Trace) -> Usage | None:
+    """Return what it used up to its end; None if it never became a process."""
+    if trace.ticks is None:
+        return None
+    started = trace.ticks / os.sysconf("SC_CLK_TCK")
+    return Usage(
+        which.replica,
+        which.attempt,
+        which.incarnation,
+        at_seconds=trace.at_seconds,
+        started_seconds=started,
+        cpu_seconds=trace.cpu_seconds,
+    )
+
+
+def explain_exit(trace: Trace, exit_: Exit, *, is_stopped: bool) -> Exit:
+    """Return this exit; if it was killed and not stopped, with what the kernel says about want of memory."""
+    if exit_.signal != signal.SIGKILL or exit_.out_of_memory or is_stopped or trace.pid is None:
+        return exit_
+    from drumline.engine.local.kernel_log import out_of_memory_message  # noqa: PLC0415 - few are ever killed
+
+    words = out_of_memory_message(trace.pid, trace.at_seconds)
+    return exit_.replace(message=words, out_of_memory=True) if words else exit_
+
+
+def unrecorded_exit(trace: Trace, group: Path | None) -> Exit:
+    """Return the exit of a replica that no keeper recorded; if it was want of memory, its cgroup still knows."""
+    gone = "its keeper is gone" if trace.keeper else "it was never started"
+    words, starved = describe_out_of_memory(keeper.out_of_memory(str(group)) if group else {})
+    return Exit(message=f"{gone}; {words}" if starved else gone, out_of_memory=starved)

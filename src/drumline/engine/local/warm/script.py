@@ -1,0 +1,158 @@
+"""What a script says about itself before it runs: whether it would notice that its framework is there already."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+
+from drumline.engine.local.warm.command import Command, NotWarm
+
+_IMPORTS = {
+    "tensorflow": ("tensorflow", "keras", "tf_keras"),
+    "torch": ("torch", "lightning", "pytorch_lightning", "accelerate", "transformers"),
+    "jax": ("jax", "flax", "keras"),
+    "plain": (),
+}
+_IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+(\.*[\w.]*)[ \t]+import)", re.MULTILINE)
+# Variables that are read when a framework, or what it stands on, is imported.
+_READ_AT_IMPORT = re.compile(
+    r"(TF|XLA|JAX|KERAS|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
+    r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU)_[A-Z0-9_]+|PYTHON[A-Z]+"
+)
+_READ_LATER = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "HF_TOKEN")
+# Variables that hold a secret, to judge by their names.
+_CREDENTIAL = re.compile(
+    r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSPHRASE|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY|AUTH)(?:_.*)?"
+)
+_SETS = re.compile(
+    rb"""(?:environ\s*\[|environ\.(?:setdefault|update)\(|putenv\()\s*[{]?\s*f?["']?([A-Za-z_][A-Za-z0-9_]*)"""
+    rb"""(?:["']\]\s*=\s*["']([^"'{\\\n]*)["'][ \t]*(?=[\n#]))?"""
+)
+# Importing a framework may draw random numbers: JAX draws from numpy, and TensorFlow from `random`.
+_SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
+_MOST_FILES = 200
+
+
+def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, str]:
+    """Return the variables that a script sets before it imports its framework, with their values.
+
+    What it imports from its own folder is read, too.
+    Raise NotWarm for a script that looks at what is loaded, or sets in another way what is read only once.
+    """
+    wanted = {name.encode() for name in _IMPORTS[framework]}
+    uses = not wanted
+    sets: dict[str, str] = {}
+    for number, (path, text) in enumerate(_texts(command, workdir)):
+        name = os.path.basename(path)  # noqa: PTH119
+        if b"sys.modules" in text:
+            raise NotWarm(f"{name} looks at sys.modules")
+        if b"\0" in text:
+            raise NotWarm(f"{name} is not text")
+        first = min((at for at, module in _imported(text) if module.partition(b".")[0] in wanted), default=None)
+        uses = uses or first is not None
+        if first is not None and _SEEDS.search(text, 0, first):
+            raise NotWarm(f"{name} seeds random numbers before it imports {framework}")
+        for match in _SETS.finditer(text):
+            variable = match[1].decode()
+            if not _is_read_at_import(variable):
+                continue
+            if number or match[2] is None:
+                raise NotWarm(f"{name} sets {variable}, which is read when {framework} is imported")
+            if first is None or match.start() < first:
+                sets[variable] = match[2].decode(errors="replace")
+    if not uses and not command.module:
+        raise NotWarm(f"it does not import {framework}")
+    return sets
+
+
+def check_secrets(names: Collection[str], framework: str) -> None:
+    """Raise NotWarm for a secret that has to be there when a framework is imported."""
+    for name in sorted(names):
+        if _is_read_at_import(name):
+            raise NotWarm(f"{name} is a secret, and may be read when {framework} is imported")
+
+
+def derived(
+    assigned: Iterable[tuple[str, frozenset[str]]], is_private: Callable[[str], bool], framework: str
+) -> frozenset[str]:
+    """Return those of the variables that a line assigns whose values come from variables that are private.
+
+    Raise NotWarm for one that has to be there when a framework is imported.
+    """
+    found: set[str] = set()
+    for name, sources in assigned:
+        source = next((each for each in sorted(sources) if each in found or is_private(each)), None)
+        if source and _is_read_at_import(name):
+            raise NotWarm(f"{name} comes from {source}, and may be read when {framework} is imported")
+        if source:
+            found.add(name)
+    return frozenset(found)
+
+
+def credentials(names: Collection[str]) -> frozenset[str]:
+    """Return those of these variables that seem to hold a secret, and that no framework reads when it is imported."""
+    return frozenset(name for name in names if _CREDENTIAL.fullmatch(name.upper()) and not _is_read_at_import(name))
+
+
+def _is_read_at_import(variable: str) -> bool:
+    return bool(_READ_AT_IMPORT.fullmatch(variable)) and variable not in _READ_LATER
+
+
+def check_shadows(command: Command, workdir: str, loaded: Collection[str]) -> None:
+    """Raise NotWarm where a file beside the script would be imported instead of what is loaded already."""
+    folder = _folder(command, workdir)
+    try:
+        entries = sorted(os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return
+    for entry in entries:
+        name, dot, kind = entry.partition(".")
+        if name in loaded and name != "__main__":
+            package = not dot and os.path.exists(os.path.join(folder, entry, "__init__.py"))  # noqa: PTH110, PTH118
+            if package or kind in ("py", "pyc") or kind.endswith("so"):
+                raise NotWarm(f"{entry} beside the script takes the place of a module that is loaded")
+
+
+def _texts(command: Command, workdir: str) -> Iterator[tuple[str, bytes]]:
+    """The script, and whatever it imports that stands in its own folder."""
+    folder = _folder(command, workdir)
+    waiting = [os.path.join(workdir, command.path)] if command.path else list(_files(folder, command.module.encode()))  # noqa: PTH118
+    seen = set(waiting)
+    while waiting and len(seen) <= _MOST_FILES:
+        path = waiting.pop()
+        try:
+            with open(path, "rb") as file:  # noqa: PTH123
+                text = file.read()
+        except OSError:
+            continue
+        yield path, text
+        for _, name in _imported(text):
+            for found in _files(os.path.dirname(path) if name.startswith(b".") else folder, name.lstrip(b".")):  # noqa: PTH120
+                if found not in seen:
+                    seen.add(found)
+                    waiting.append(found)
+
+
+def _folder(command: Command, workdir: str) -> str:
+    """What Python puts in front of its path."""
+    if command.module:
+        return workdir
+    return os.path.dirname(os.path.realpath(os.path.join(workdir, command.path)))  # noqa: PTH118, PTH120
+
+
+def _files(folder: str, name: bytes) -> Iterator[str]:
+    """The files in a folder that a module's name could mean."""
+    stem = os.path.join(folder, *os.fsdecode(name).split("."))  # noqa: PTH118
+    for path in (f"{stem}.py", f"{stem}/__init__.py", f"{stem}/__main__.py"):
+        if os.path.isfile(path):  # noqa: PTH113
+            yield path
+
+
+def _imported(text: bytes) -> Iterator[tuple[int, bytes]]:
+    """The modules that a text imports, and where it does."""
+    for match in _IMPORT.finditer(text):
+        if match[2] is not None:
+            yield match.start(), match[2]
+        else:
+            yield from ((match.start(), name.split()[0]) for name in match[1].split(b",") if name.strip())

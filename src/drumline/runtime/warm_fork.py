@@ -1,0 +1,146 @@
+"""A fork of a warm process made into what Python makes of itself before it runs a script."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import struct
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.machinery import SourceFileLoader
+from types import ModuleType
+from typing import Any, NamedTuple
+
+_PR_SET_MM = 35
+_PR_SET_MM_MAP = 14
+_NO_DESCRIPTOR = 0xFFFFFFFF
+
+_shown: Any = None  # the kernel reads it for as long as this process lives
+
+
+class Script(NamedTuple):
+    """What a replica is to run: a file, or a module by its name; and the words of the shell that stays its parent."""
+
+    path: str
+    module: str
+    shell: Sequence[str] = ()
+
+
+def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Be this command's process, in the folder where it is to work, with its environment."""
+    if script.shell:
+        _begin_below_shell(script.shell, env)
+    os.environ.clear()
+    os.environ.update(env)
+    time.tzset()
+    _show_as(argv, env)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
+    _forget_the_past()
+    sys.orig_argv = list(argv)
+    sys.argv = ["-m", *argv[argv.index("-m") + 2 :]] if script.module else list(argv[argv.index(script.path) :])
+    if not getattr(sys.flags, "safe_path", False):
+        folder = os.getcwd() if script.module else os.path.dirname(os.path.realpath(script.path))  # noqa: PTH109, PTH120
+        sys.path.insert(0, folder)
+    gc.enable()
+
+
+def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Go on in a child, while this process does what dash does for a command in the foreground.
+
+    A signal ends it, as it ends dash. The end of the child by a signal is an exit code, and named in the log.
+    """
+    own_name = _rename(os.path.basename(words[0]))  # noqa: PTH119
+    _show_as(words, env)  # before the child can look at its parent
+    pid = os.fork()
+    if pid == 0:
+        _rename(own_name)
+        return
+    code = 2
+    try:
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, signal.SIG_DFL)  # the fault handler's among them
+        status = os.waitpid(pid, 0)[1]
+        if os.WIFEXITED(status):
+            code = os.WEXITSTATUS(status)
+        else:
+            ended_by = os.WTERMSIG(status)
+            code = 128 + ended_by
+            if ended_by not in (signal.SIGINT, signal.SIGPIPE):
+                dumped = " (core dumped)" if os.WCOREDUMP(status) else ""
+                os.write(2, f"{signal.strsignal(ended_by)}{dumped}\n".encode())
+    finally:
+        os._exit(code)
+
+
+def _rename(name: str) -> str:
+    """Give this process a name, and return the one that it had."""
+    with suppress(OSError), open("/proc/self/comm", "r+", encoding="utf-8", errors="surrogateescape") as comm:  # noqa: PTH123
+        before = comm.read().rstrip("\n")
+        comm.seek(0)
+        comm.write(name)
+        return before
+    return name
+
+
+def _forget_the_past() -> None:
+    """Have what modules noted when they were imported be as if that were now: time and place."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None:
+        processes.__dict__["ORIGINAL_DIR"] = os.getcwd()  # noqa: PTH109
+        processes.current_process().authkey = os.urandom(32)
+    logging = sys.modules.get("logging")
+    if logging is not None:
+        logging.__dict__["_startTime"] = time.time()
+
+
+def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Let `ps`, and whoever else looks, see this command and environment, where the system allows that."""
+    import ctypes  # noqa: PLC0415
+
+    global _shown  # noqa: PLW0603
+    words = b"".join(os.fsencode(word) + b"\0" for word in argv)
+    variables = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in env.items())
+    with suppress(OSError, ValueError, AttributeError, IndexError):
+        _shown = ctypes.create_string_buffer(words + variables)
+        with open("/proc/self/stat", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
+            fields = ["", "", "", *stream.read().rpartition(")")[2].split()]  # numbered as the manual does
+        libc = ctypes.CDLL(None)
+        libc.sbrk.restype = ctypes.c_void_p
+        begin = ctypes.addressof(_shown)
+        middle, end = begin + len(words), begin + len(words) + len(variables)
+        code_and_data = (fields[26], fields[27], fields[45], fields[46])
+        addresses = (*code_and_data, fields[47], libc.sbrk(0), fields[28], begin, middle, middle, end, 0)
+        wanted = struct.pack("=12QII", *map(int, addresses), 0, _NO_DESCRIPTOR)
+        libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, wanted, len(wanted), 0)
+
+
+def main_module(script: Script, native: Mapping[str, object]) -> ModuleType:
+    """A main module as Python makes it, from what an unused one has."""
+    module = ModuleType("__main__")
+    module.__dict__.clear()
+    module.__dict__.update(native, __doc__=None)
+    if "__annotations__" in native:
+        module.__annotations__ = {}
+    if not script.module:
+        path = os.path.join(os.getcwd(), script.path)  # noqa: PTH109, PTH118
+        module.__file__ = path
+        module.__loader__ = SourceFileLoader("__main__", path)
+    return module
+
+
+def hide_own_frame(hook: Callable[..., object]) -> Callable[..., object]:
+    """A hook for the last exception that shows it as if nothing had been below the script."""
+
+    def show(kind: Any, error: BaseException, trace: Any) -> None:
+        sys.excepthook = hook
+        trace = trace and trace.tb_next
+        sys.last_traceback = trace
+        hook(kind, error.with_traceback(trace), trace)
+
+    return show

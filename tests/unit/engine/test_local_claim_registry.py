@@ -1,0 +1,242 @@
+"""The ledger, with real files and FIFOs: claims live as long as somebody who has them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.claim_queue import Claim
+from drumline.engine.local.claim_registry import ClaimRegistry
+from drumline.engine.protocol import Capacity
+from drumline.errors import EngineError
+from scaffold.loops import SteppedLoop
+
+MACHINE = Capacity(4, 1 << 34, tuple("0123"))
+ALL, HALF = Claim(cpus=4000), Claim(cpus=2000)
+
+
+class Workspace:
+    """Ledgers of one home, and a loop."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.loop = SteppedLoop()
+        self.woken: list[str] = []
+
+    def ledger(self, run: str, *, boot: str = "b1") -> ClaimRegistry:
+        return ClaimRegistry(self.home, boot=boot, run=run)
+
+    def files(self) -> set[str]:
+        return {str(path.relative_to(self.home / "ledger")) for path in (self.home / "ledger").rglob("*")} - {"lock"}
+
+    def turn(self) -> list[str]:
+        """Who was woken by what has happened."""
+        self.woken.clear()
+        self.loop.turn_once()
+        return self.woken
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Iterator[Workspace]:
+    workspace = Workspace(tmp_path / "home")
+    yield workspace
+    workspace.loop.close()
+
+
+def die(ledger: ClaimRegistry) -> None:
+    """As the kernel ends a supervisor: everything is closed and nothing is done."""
+    ledger._forget()
+    for descriptor in ledger.descriptors:
+        os.close(descriptor)
+    ledger._own = None
+
+
+def watch(workspace: Workspace, ledger: ClaimRegistry, name: str) -> None:
+    ledger.watch(workspace.loop, lambda: workspace.woken.append(name))
+
+
+def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
+    assert first.claim(HALF, MACHINE) == ""
+    assert second.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 2"
+    assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds", "b1/2.json", "b1/2.waits"}
+    first.release()
+    assert second.claim(ALL, MACHINE) == ""
+    second.release()
+    assert workspace.files() == set()
+
+
+def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
+    for _ in range(2):
+        assert first.claim(Claim(gpus=3), MACHINE) == ""
+        assert second.claim(Claim(gpus=2), MACHINE) == "waits for 2 of 4 gpus, run 1 has 3"
+    assert first.entry
+    assert first.entry.gpus == ("0", "1", "2")
+    first.release()
+    second.release()
+
+
+def test_who_waits_is_woken_when_whoever_is_in_its_way_releases_dies_or_begins(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
+    first.claim(ALL, MACHINE)
+    second.claim(HALF, MACHINE)
+    third.claim(ALL, MACHINE)
+    watch(workspace, second, "2")
+    watch(workspace, third, "3")
+    assert workspace.turn() == []
+    first.release()
+    assert sorted(workspace.turn()) == ["2", "3"]
+    assert third.claim(ALL, MACHINE) == "waits behind run 2, which waits for 2 cpus"
+    watch(workspace, third, "3")
+    assert second.claim(HALF, MACHINE) == ""
+    assert workspace.turn() == ["3"]
+    assert third.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 2 has 2"
+    watch(workspace, third, "3")
+    die(second)
+    assert workspace.turn() == ["3"]
+    assert third.claim(ALL, MACHINE) == ""
+    third.release()
+
+
+def test_a_claim_is_held_as_long_as_a_keeper_lives_whatever_happens_to_supervisors(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first.claim(Claim(gpus=2), MACHINE)
+    keeper = os.dup(*first.descriptors)
+    die(first)
+    assert second.claim(Claim(gpus=3), MACHINE) == "waits for 3 of 4 gpus, run 1 has 2"
+    watch(workspace, second, "2")
+    back = workspace.ledger("1")
+    assert back.is_held()
+    assert back.claim(Claim(gpus=2), MACHINE) == ""
+    assert back.entry
+    assert back.entry.gpus == ("0", "1")
+    os.close(keeper)
+    assert workspace.turn() == []
+    back.release()
+    assert workspace.turn() == ["2"]
+    second.release()
+
+
+def test_what_nobody_has_any_more_is_no_claim_and_is_removed(workspace: Workspace) -> None:
+    first, waiting, second = (workspace.ledger(run) for run in "123")
+    first.claim(ALL, MACHINE)
+    waiting.claim(ALL, MACHINE)
+    die(waiting)
+    die(first)
+    assert not workspace.ledger("1").is_held()
+    assert second.entries() == {}
+    assert "b1/1.json" in workspace.files()
+    assert second.claim(ALL, MACHINE) == ""
+    assert workspace.files() == {"b1", "b1/3.json", "b1/3.holds"}
+    second.release()
+
+
+def test_a_supervisor_that_comes_back_too_late_stands_where_it_stood(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
+    first.claim(ALL, MACHINE)
+    second.claim(ALL, MACHINE)
+    third.claim(ALL, MACHINE)
+    die(second)
+    again = workspace.ledger("2")
+    assert again.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 4"
+    first.release()
+    assert third.claim(ALL, MACHINE) == "waits behind run 2, which waits for 4 cpus"
+    assert again.claim(ALL, MACHINE) == ""
+    third.release()
+    again.release()
+
+
+def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -> None:
+    first, second, third = (workspace.ledger(run) for run in "123")
+    first.claim(Claim(cpus=3000, gpus=3), MACHINE)
+    assert second.claim(Claim(cpus=9000, gpus=6), MACHINE, insist=True) == ""
+    assert second.entry
+    assert second.entry.gpus == ("3", "0", "1", "2", "3", "0")
+    assert second.taken == {"0", "1", "2"}
+    assert third.claim(Claim(cpus=10), MACHINE) == "waits for 0.01 of 4 cpus, runs 1 and 2 have 12"
+    for ledger in (first, second, third):
+        ledger.release()
+
+
+def test_another_boot_or_machine_has_a_ledger_of_its_own(workspace: Workspace) -> None:
+    here, there = workspace.ledger("1"), workspace.ledger("2", boot="b2")
+    assert here.claim(ALL, MACHINE) == there.claim(ALL, MACHINE) == ""
+    die(here)
+    there.release()
+    assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[1]",
+        '{"run": "1"}',
+        '{"v": 1, "run": "1", "holds": true, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_i',
+        '{"v": 1, "run": "1", "holds": 1, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}',
+        '{"v": 1, "run": "1", "holds": true, "cpus": -4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}',
+        '{"v": 1, "run": "one", "holds": true, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}',
+        '{"v": 1, "run": "2", "holds": true, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}',
+        '{"v": 1, "run": "1", "holds": true, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": 7}',
+        "[" * 100_000,
+    ],
+)
+def test_a_torn_entry_is_nobodys_and_is_removed(workspace: Workspace, text: str) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first.claim(ALL, MACHINE)
+    (workspace.home / "ledger" / "b1" / "1.json").write_text(text)
+    assert second.entries() == {}
+    assert second.claim(ALL, MACHINE) == ""
+    assert workspace.files() == {"b1", "b1/2.json", "b1/2.holds"}
+    first.release()
+    second.release()
+
+
+def test_files_that_are_no_entries_stop_nobody(workspace: Workspace) -> None:
+    folder = workspace.home / "ledger" / "b1"
+    (folder / "directory.json").mkdir(parents=True)
+    for name in ("1.holds", "1.waits", ".json", "x.json", "1.new", "\udc80.json", "noise"):
+        (folder / name).write_bytes(b"\xff\x00")
+    entry = {"v": 1, "run": "1", "holds": True, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}
+    (folder / "1.json").write_text(json.dumps(entry))  # its FIFO is a file
+    ledger = workspace.ledger("2")
+    assert ledger.claim(ALL, MACHINE) == ""
+    assert workspace.files() == {"b1", "b1/2.json", "b1/2.holds", "b1/directory.json"}
+    ledger.release()
+
+
+def test_what_is_written_into_a_fifo_is_heard_by_nobody(workspace: Workspace) -> None:
+    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first.claim(ALL, MACHINE)
+    (fifo,) = first.descriptors
+    os.write(fifo, b"hello")
+    assert second.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 4"
+    first.release()
+    second.release()
+
+
+def test_a_ledger_that_cannot_be_kept_says_where(workspace: Workspace) -> None:
+    workspace.home.write_text("a file")
+    with pytest.raises(EngineError, match=r"claims cannot be kept in .*/home/ledger: Not a directory"):
+        workspace.ledger("1").claim(ALL, MACHINE)
+
+
+def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
+    before = set(Path("/proc/self/fd").iterdir())
+    ledgers = [workspace.ledger(str(run)) for run in range(1, 6)]
+    for _ in range(3):
+        for ledger in ledgers:
+            ledger.claim(Claim(cpus=3000), MACHINE)
+            ledger.entries()
+    for ledger in ledgers:
+        ledger.release()
+        ledger.release()
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # what an earlier test left may be collected meanwhile
+    assert workspace.files() == set()

@@ -1,0 +1,20 @@
+"""What is read in a script before it starts warm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline.engine.local.warm.command import Command, NotWarm
+from drumline.engine.local.warm.script import inspect_script
+
+
+@pytest.mark.parametrize("call", ["numpy.random.seed(3)", "random.seed(3)", "seed_everything(3)", "set_seed(3)"])
+def test_a_script_that_seeds_before_it_imports_its_framework_starts_cold(tmp_path: Path, call: str) -> None:
+    script = Command("python", (), path="train.py")
+    (tmp_path / "train.py").write_text(f"import numpy\n{call}\nimport jax\n")
+    with pytest.raises(NotWarm, match=r"^train\.py seeds random numbers before it imports jax$"):
+        inspect_script(script, "jax", str(tmp_path))
+    (tmp_path / "train.py").write_text(f"import numpy\nimport jax\n{call}\n")
+    inspect_script(script, "jax", str(tmp_path))

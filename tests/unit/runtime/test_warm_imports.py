@@ -1,0 +1,39 @@
+"""What may be loaded in a process that replicas are forked from."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import ModuleType
+
+from drumline.runtime.warm_imports import Unforkable, check_origins
+
+
+def module(name: str, path: str) -> ModuleType:
+    made = ModuleType(name)
+    made.__file__ = path
+    return made
+
+
+def reason_against(name: str, path: str) -> str | None:
+    """Why an interpreter that has this module is unfit; None if it is fit."""
+    try:
+        check_origins({name: module(name, path)})
+    except Unforkable as error:
+        return str(error)
+    return None
+
+
+def test_a_sitecustomize_of_ones_own_makes_it_unfit(tmp_path: Path) -> None:
+    own = str(tmp_path / "sitecustomize.py")
+    assert reason_against("sitecustomize", own) == f"there is a sitecustomize, {own}"
+
+
+def test_that_of_a_distribution_which_links_it_into_pythons_library_does_not() -> None:
+    path = str(Path(os.__file__).with_name("sitecustomize.py"))  # Debian links it to /etc
+    assert reason_against("sitecustomize", path) is None
+
+
+def test_what_is_not_the_environments_makes_it_unfit(tmp_path: Path) -> None:
+    path = str(tmp_path / "mine.py")
+    assert reason_against("mine", path) == f"mine would be imported from {path}, which is not the environment's"
