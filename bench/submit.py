@@ -64,7 +64,7 @@ def by_drumline(made: list[dict[str, Any]]) -> float:
             paths = [path_of(each["kind"], api.namespace, version=each["apiVersion"]) for each in made]
             asked = zip(paths, made, strict=True)
             dry = {"dryRun": "All"}
-            await asyncio.gather(*(api.requests.ask("POST", path, "", params=dry, body=each) for path, each in asked))
+            await asyncio.gather(*(api.requests.send("POST", path, "", params=dry, body=each) for path, each in asked))
 
     began = time.monotonic()
     asyncio.run(submit())

@@ -19,9 +19,9 @@ import pytest
 
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.inspect import INSPECTS
+from drumline.engine.kubernetes.inspection import INSPECTS
 from drumline.engine.kubernetes.manifests.volumes import claims
-from drumline.engine.kubernetes.planned import cluster_of, with_cluster
+from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
 from drumline.load.load import load
 from drumline.plan.types import Plan
 from drumline.store.folder import create_folder

@@ -12,7 +12,7 @@ import pytest
 from cluster.breaker import Breaker
 from cluster.conftest import Kubectl
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.kubernetes.names import life_of
+from drumline.engine.kubernetes.names import incarnation_of
 from drumline.engine.kubernetes.place import PARTS, PORT, PROJECT, RUNTIME
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
@@ -43,7 +43,9 @@ def until_said(run: Run, replica: str, text: bytes, attempt: int = 0) -> None:
 def let_go(run: Run, kubectl: Kubectl, index: int, *, check: bool = True) -> None:
     """Let a worker of the first attempt go on that waits."""
     life = Incarnation(ReplicaId("worker", index), 0, 0)
-    pods = {life_of(run.folder.plan(), pod["metadata"]): pod["metadata"]["name"] for pod in kubectl.items("pods")}
+    pods = {
+        incarnation_of(run.folder.plan(), pod["metadata"]): pod["metadata"]["name"] for pod in kubectl.items("pods")
+    }
     if check or life in pods:
         try:
             kubectl("exec", pods[life], "--", "touch", "/tmp/go", check=check)

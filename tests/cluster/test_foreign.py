@@ -24,7 +24,7 @@ def pod_of(kubectl: Kubectl, run: Run, index: int) -> dict[str, Any]:
     """Return the pod of a worker of the first attempt."""
     wanted = Incarnation(ReplicaId("worker", index), 0, 0)
     plan = run.folder.plan()
-    return next(each for each in kubectl.items("pods") if names.life_of(plan, each["metadata"]) == wanted)
+    return next(each for each in kubectl.items("pods") if names.incarnation_of(plan, each["metadata"]) == wanted)
 
 
 def plant(kubectl: Kubectl, name: str, labels: dict[str, str], script: str) -> None:

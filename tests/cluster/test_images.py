@@ -17,7 +17,7 @@ import pytest
 from cluster.builders import BUSYBOX, PYTHON, Store, make_store, registry
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.image.recipe import Recipe
-from drumline.engine.kubernetes.planned import Image
+from drumline.engine.kubernetes.plan_options import Image
 from drumline.record import to_dict
 from scaffold.processes import kill_and_wait, lock_holder
 from scaffold.waiting import wait_until

@@ -17,9 +17,9 @@ import pytest
 
 from cluster.breaker import Breaker, Request
 from cluster.conftest import Kubectl
+from drumline.engine.kubernetes.answer_fields import seconds_of
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.logs import Collector
-from drumline.engine.kubernetes.shape import seconds_of
+from drumline.engine.kubernetes.logs import LogCollector
 from drumline.store.logs import LogReader
 from scaffold.waiting import wait_until
 
@@ -68,7 +68,7 @@ async def api_through(breaker: Breaker, kubectl: Kubectl, folder: Path) -> Async
         yield api
 
 
-class Counting:
+class CountingApi:
     """The API server, and how often a log was asked for, whether or not anybody answered."""
 
     def __init__(self, api: Api) -> None:
@@ -154,7 +154,7 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
     bad = [{"status": 429, "headers": ("Retry-After: 1",)}, {"status": 500}, {"status": 503}, {"delay_seconds": 1.0}]
     bad += [{"cut_bytes": chance.randrange(20_000)} for _ in range(10)]
 
-    async def spoil(counting: Counting) -> None:
+    async def spoil(counting: CountingApi) -> None:
         await until((tmp_path / "log").exists)
         for fault in bad:
             breaker.fail(is_log, **fault)
@@ -167,8 +167,8 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            counting = Counting(api)
-            collector = Collector(cast("Api", counting))
+            counting = CountingApi(api)
+            collector = LogCollector(cast("Api", counting))
             collector.follow("steady", "replica", tmp_path / "log")
             await spoil(counting)
             await until_over(kubectl, "steady")
@@ -187,7 +187,7 @@ def test_odd_bytes_come_as_they_were_written(kubectl: Kubectl, breaker: Breaker,
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
             breaker.fail(is_log, times=3, cut_bytes=cut)
-            return await Collector(api).finish("odd", "replica", tmp_path / "log", LONG_SECONDS)
+            return await LogCollector(api).finish("odd", "replica", tmp_path / "log", LONG_SECONDS)
 
     start(kubectl, "odd", ODD)
     asyncio.run(until_over(kubectl, "odd"))
@@ -202,13 +202,13 @@ def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Brea
     async def some(number: int) -> None:
         before = len(log.read_bytes()) if log.exists() else 0
         async with api_through(breaker, kubectl, tmp_path) as api:
-            Collector(api).follow("steady", "replica", log)
+            LogCollector(api).follow("steady", "replica", log)
             await until(lambda: log.exists() and len(log.read_bytes()) > before + 1000 * number)
             # And then all of it is gone, whatever it was doing.
 
     async def rest() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            return await Collector(api).finish("steady", "replica", log, LONG_SECONDS)
+            return await LogCollector(api).finish("steady", "replica", log, LONG_SECONDS)
 
     start(kubectl, "steady", STEADY)
     for number in range(6):
@@ -241,7 +241,7 @@ signal.pause()
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            collector = Collector(api)
+            collector = LogCollector(api)
             collector.follow("deleted", "replica", tmp_path / "log")
             await until((tmp_path / "log").exists)
             await asyncio.to_thread(lambda: kubectl("delete", "pod", "deleted", "--grace-period=60"))
@@ -257,7 +257,7 @@ def test_a_container_that_says_nothing_and_one_that_is_not_there_are_no_trouble(
 ) -> None:
     async def run() -> tuple[str, str]:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            collector = Collector(api)
+            collector = LogCollector(api)
             silent = await collector.finish("silent", "replica", tmp_path / "silent" / "log", LONG_SECONDS)
             return silent, await collector.finish("nobody", "replica", tmp_path / "nobody" / "log", LONG_SECONDS)
 
@@ -275,7 +275,7 @@ def test_many_pods_share_few_connections(kubectl: Kubectl, breaker: Breaker, tmp
 
     async def run() -> list[str]:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            collector = Collector(api, most_followed=4)
+            collector = LogCollector(api, most_followed=4)
             paths = [tmp_path / str(each) / "log" for each in range(number)]
             for each, path in enumerate(paths):
                 collector.follow(f"many-{each}", "replica", path)
@@ -305,7 +305,7 @@ for part in range({parts}):
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
-            collector = Collector(api)
+            collector = LogCollector(api)
             collector.follow("large", "replica", log)
             await until(lambda: ends_with(log, "begun\n"))
             for part in range(parts):
@@ -338,7 +338,7 @@ for last in ("new\\n", ""):
     print(last, end="", flush=True)
 """
 
-    class Holding(Counting):
+    class Holding(CountingApi):
         """Reads no further than the first lines, so that the kubelet cannot go on either, until it may."""
 
         def __init__(self, api: Api) -> None:
@@ -363,7 +363,7 @@ for last in ("new\\n", ""):
         log = tmp_path / name
         async with api_through(breaker, kubectl, tmp_path) as api:
             server = Holding(api)
-            collector = Collector(cast("Api", server))
+            collector = LogCollector(cast("Api", server))
             collector.follow(name, "replica", log)
             await until(lambda: log.exists() and log.stat().st_size > 0)
             if not await asyncio.to_thread(begins_with, kubectl, name, "000000"):

@@ -9,8 +9,8 @@ from typing import Any
 
 from cluster.conftest import Kubectl
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.metrics import Reading, Source
-from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.api_errors import RefusedError
+from drumline.engine.kubernetes.metrics import MetricsSource, UsageSample
 
 IMAGE = "python:local"
 LONG_SECONDS = 900.0
@@ -41,9 +41,9 @@ class WithoutMetrics:
         return await self._api.raw_get(path, **params)
 
 
-async def until_read(source: Source, pods: dict[str, str]) -> Reading:
+async def until_read(source: MetricsSource, pods: dict[str, str]) -> UsageSample:
     """The first reading of what the script is about: of its first moments a kubelet says that it did nothing."""
-    last: Reading | None = None
+    last: UsageSample | None = None
     try:
         async with asyncio.timeout(LONG_SECONDS):
             while True:
@@ -69,11 +69,13 @@ def test_both_say_what_a_pod_uses(kubectl: Kubectl) -> None:
     (found,) = kubectl.items("pods")
     pods = {"burns": found["spec"]["nodeName"]}
 
-    async def read() -> tuple[Reading, Reading]:
+    async def read() -> tuple[UsageSample, UsageSample]:
         async with open_api(namespace=kubectl.namespace) as api:
             without: Any = WithoutMetrics(api)
             selector = "drumline.dev/run=burns"
-            return await until_read(Source(api, selector), pods), await until_read(Source(without, selector), pods)
+            return await until_read(MetricsSource(api, selector), pods), await until_read(
+                MetricsSource(without, selector), pods
+            )
 
     for reading in asyncio.run(read()):
         assert HELD_BYTES <= (reading.memory_bytes or 0) < 200 << 20

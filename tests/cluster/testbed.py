@@ -17,7 +17,7 @@ from cluster.proxy import ApiProxy
 from drumline.engine import protocol
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import KubernetesEngine, names
-from drumline.engine.kubernetes.planned import Cluster, Image, Volume, with_cluster
+from drumline.engine.kubernetes.plan_options import Cluster, Image, Volume, with_cluster
 from drumline.engine.kubernetes.session import ClusterSession
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
@@ -184,7 +184,7 @@ class KubernetesTestBed:
         found = {}
         for job in objects:
             if job["kind"] == "Job":
-                life = names.life_of(plan, job["metadata"])
+                life = names.incarnation_of(plan, job["metadata"])
                 container = job["spec"]["template"]["spec"]["containers"][0]
                 assert life
                 found[life.replica] = Rendered(tuple(container["args"]), _expanded(container["env"], shared))
@@ -225,7 +225,7 @@ class KubernetesTestBed:
         if time.monotonic() >= self._look_at:
             self._seen, self._look_at = self._look(), time.monotonic() + _LOOK_SECONDS
         wanted = Incarnation(replica, attempt, 0)
-        return [each for each in self._seen if names.life_of(self._plan, each["metadata"]) == wanted]
+        return [each for each in self._seen if names.incarnation_of(self._plan, each["metadata"]) == wanted]
 
     def _look(self) -> list[dict[str, Any]]:
         assert self._plan

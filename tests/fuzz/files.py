@@ -15,7 +15,7 @@ from typing import Any
 from zlib import crc32
 
 from drumline.cli import run
-from drumline.engine.kubernetes.lines import Cursor, Stream
+from drumline.engine.kubernetes.log_lines import Cursor, LogStream
 from drumline.engine.kubernetes.logfile import read_cursor, write_cursor
 from drumline.engine.local.trace import read_trace
 from drumline.engine.notes import read_end, read_notes
@@ -307,7 +307,7 @@ def lines(trial: Trial) -> None:
     chance = trial.chance
     sent = b"".join(b"2026-11-15T21:07:%02d.%09dZ line %d\n" % (at, at, at) for at in range(20))
     sent = damage(sent, chance)
-    stream = Stream(Cursor(9, chance.choice((0, 1_794_776_826_000_000_001)), 1, 6, is_open=chance.random() < 0.5))
+    stream = LogStream(Cursor(9, chance.choice((0, 1_794_776_826_000_000_001)), 1, 6, is_open=chance.random() < 0.5))
     while sent:
         size = chance.choice((1, 9, 100))
         stream.feed(sent[:size])

@@ -14,8 +14,8 @@ from typing import Any
 
 from drumline.engine.agent.frames import Frame, FrameParser
 from drumline.engine.agent.launches import launch_from_data, life_from_data
-from drumline.engine.kubernetes.pods import main_container, read_pod, started_at
-from drumline.engine.kubernetes.waits import read_event
+from drumline.engine.kubernetes.pod_status import main_container, read_pod_status, started_at
+from drumline.engine.kubernetes.wait_reason import read_event
 from drumline.engine.local.claim_registry import _parse as parse_entry
 from drumline.engine.ssh.reports import read_report
 from drumline.engine.untrusted import load_json
@@ -164,7 +164,7 @@ def pods(trial: Trial) -> None:
     pod = chance.choice(seen("pods.jsonl"))["pod"]
     status = {**pod, "status": twist_texts(pod.get("status") or {}, chance)}
     for asked in (False, True):
-        read_pod(status, now=2e9, deleted=chance.random() < 0.3, asked=asked)
+        read_pod_status(status, now=2e9, deleted=chance.random() < 0.3, asked=asked)
     main_container(status), started_at(status)
     event = chance.choice(seen("events.jsonl"))
     read_event(twist_texts(event, chance))

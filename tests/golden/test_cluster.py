@@ -9,9 +9,9 @@ from typing import NamedTuple
 import pytest
 
 from drumline.engine.kubernetes.manifests import objects, render
-from drumline.engine.kubernetes.opinion import objections
 from drumline.engine.kubernetes.place import place
-from drumline.engine.kubernetes.planned import cluster_of, with_cluster
+from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
+from drumline.engine.kubernetes.validate import find_problems
 from drumline.load.engine import all_findings, known_spec_type, plan_spec
 from drumline.plan.bind import bind
 from drumline.spec.read import read_spec
@@ -37,7 +37,7 @@ def rendered(case: str, engine: str) -> str:
     plan = plan_spec(reading.spec, run="4", on=engine)
     plan = with_cluster(plan, cluster_of(plan).replace(user="me"))
     launches = bind(plan, place(plan))
-    assert not list(objections(plan, launches))
+    assert not list(find_problems(plan, launches))
     return render(objects(plan, launches, Carried().contents), "yaml")
 
 

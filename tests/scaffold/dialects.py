@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from drumline.engine.kubernetes import planned
-from drumline.engine.kubernetes.planned import Cluster
+from drumline.engine.kubernetes.plan_options import Cluster
+from drumline.engine.kubernetes.plan_options import cluster_of as cluster_options_of
 from drumline.errors import SpecError
 from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
@@ -78,4 +78,4 @@ def a_role(policy: str | None = None, replicas: int = 1, **container: Any) -> di
 
 
 def cluster_of(text: str) -> Cluster:
-    return planned.cluster_of(plan_of(text, "kubernetes"))
+    return cluster_options_of(plan_of(text, "kubernetes"))

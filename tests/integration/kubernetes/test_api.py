@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.kubernetes.api import Api, Change, open_api
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
 from drumline.engine.ports import claim_port
 from drumline.errors import EngineError
 from integration.kubernetes.server import (
@@ -150,7 +150,7 @@ def test_what_a_server_is_too_busy_for_is_asked_again(at: Callable[[int], None])
 def test_patience_ends(at: Callable[[int], None]) -> None:
     async def test() -> None:
         async with asking(at, in_turn(status(503, "", "not yet")), patience_seconds=0.3) as api:
-            with pytest.raises(AwayError, match="answers: not yet"):
+            with pytest.raises(UnreachableError, match="answers: not yet"):
                 await api.read("Pod", "a")
 
     run(test())
@@ -160,7 +160,9 @@ def test_nobody_there_is_said_with_the_address(at: Callable[[int], None], port: 
     async def test() -> None:
         at(port)
         async with open_api(patience_seconds=0) as api:
-            with pytest.raises(AwayError, match=rf"http://127.0.0.1:{port} \(context `here`\) cannot be reached"):
+            with pytest.raises(
+                UnreachableError, match=rf"http://127.0.0.1:{port} \(context `here`\) cannot be reached"
+            ):
                 await api.list("Pod")
 
     run(test())
@@ -273,7 +275,7 @@ def test_a_node_that_has_not_heard_of_a_pod_yet_may_be_asked_again(at: Callable[
     by_node = status(404, "NotFound", "the server could not find the requested resource ( pods/log a)", kind="pods/log")
     assert by_node.body
     by_node.body["details"]["causes"] = [{"reason": "UnexpectedServerResponse", "message": "pod does not exist"}]
-    with pytest.raises(AwayError, match="could not find the requested resource"):
+    with pytest.raises(UnreachableError, match="could not find the requested resource"):
         run(read(by_node))
     with pytest.raises(RefusedError, match='pods "a" not found'):
         run(read(status(404, "NotFound", 'pods "a" not found', kind="pods")))

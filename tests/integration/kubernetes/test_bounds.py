@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.logs import Collector, Tempo
-from drumline.engine.kubernetes.refusal import AwayError, TooLargeError
+from drumline.engine.kubernetes.api_errors import TooLargeError, UnreachableError
+from drumline.engine.kubernetes.logs import LogCollector, RetryDelays
 from drumline.errors import EngineError
 from integration.kubernetes.server import run, write_kubeconfig
 
@@ -129,7 +129,7 @@ def test_a_server_that_asks_for_a_strange_pause_is_only_away(
     async def test() -> None:
         head = f"HTTP/1.1 429 Busy\r\nRetry-After: {after}\r\nConnection: close\r\n\r\n".encode()
         async with api_of(tmp_path, monkeypatch, head, said) as api:
-            with pytest.raises(AwayError):
+            with pytest.raises(UnreachableError):
                 await api.raw_get("/x")
 
     run(test())
@@ -209,7 +209,7 @@ def test_a_log_that_never_ends_is_given_up_though_bytes_come(tmp_path: Path, mon
     async def test() -> None:
         head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n"
         async with api_of(tmp_path, monkeypatch, head, trickle) as api:
-            collector = Collector(api, tempo=Tempo(0.001, 0.01, 0.01))
+            collector = LogCollector(api, delays=RetryDelays(0.001, 0.01, 0.01))
             why = await collector.finish("pod", "replica", tmp_path / "a" / "b" / "log", 5.0, longest_seconds=0.5)
             assert why == "it did not end within 0.5 s"
 

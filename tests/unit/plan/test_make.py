@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from drumline.engine.kubernetes.planned import Cluster, Image, Toleration, Volume, cluster_of
+from drumline.engine.kubernetes.plan_options import Cluster, Image, Toleration, Volume, cluster_of
 from drumline.load.engine import plan_spec
 from drumline.plan.types import (
     BUILD,

@@ -17,7 +17,7 @@ from drumline.plan.types import BUILD, Launch, Placement, Plan
 
 if TYPE_CHECKING:
     from drumline.engine.health import Health, Patient
-    from drumline.engine.kubernetes.code import Code
+    from drumline.engine.kubernetes.project import PackedProject
     from drumline.engine.output import Output, Volumes, Written
 
 
@@ -41,29 +41,29 @@ class KubernetesEngine:
         The plan then says which these are, and what the image is called.
         """
         with needed_by("kubernetes", "kubernetes"):
-            from drumline.engine.kubernetes.reach import reach  # noqa: PLC0415 - lightkube, which no other command loads
+            from drumline.engine.kubernetes.permissions import check_cluster  # noqa: PLC0415 - lightkube, which no other command loads
 
         plan = self._named(plan)
         if BUILD in plan.helpers:
             from drumline.engine.kubernetes.image.helper import require_builder  # noqa: PLC0415 - few build
 
             require_builder(plan, os.environ)
-        return await reach(plan), self._code(plan).remarks
+        return await check_cluster(plan), self._packed(plan).warnings
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write the objects that are submitted, but for their owner."""
         from drumline.engine.kubernetes.manifests import objects, render  # noqa: PLC0415
 
         plan = self._named(plan)
-        return render(objects(plan, launches, self._code(plan).contents), form)
+        return render(objects(plan, launches, self._packed(plan).contents), form)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no API server takes, and what an operator would do otherwise; warn of what is unwise."""
-        from drumline.engine.kubernetes.opinion import objections, remarks  # noqa: PLC0415
+        from drumline.engine.kubernetes.validate import find_problems, find_warnings  # noqa: PLC0415
 
-        yield from map(Problem, objections(plan, launches))
-        for remark in remarks(plan):
-            yield Problem(remark, is_warning=True)
+        yield from map(Problem, find_problems(plan, launches))
+        for warning in find_warnings(plan):
+            yield Problem(warning, is_warning=True)
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
@@ -94,15 +94,15 @@ class KubernetesEngine:
 
     def describe_output(self, written: Written) -> str:
         """Return where the output is."""
-        from drumline.engine.kubernetes.remains import describe_output  # noqa: PLC0415 - few commands need it
+        from drumline.engine.kubernetes.claims import describe_output  # noqa: PLC0415 - few commands need it
 
         return describe_output(written.plan)
 
     def remains(self, written: Written) -> Iterator[str]:
         """Yield what stays when the run is removed."""
-        from drumline.engine.kubernetes.remains import remains  # noqa: PLC0415 - few commands need it
+        from drumline.engine.kubernetes.claims import describe_kept_claims  # noqa: PLC0415 - few commands need it
 
-        return remains(written.plan)
+        return describe_kept_claims(written.plan)
 
     def open_volumes(self, written: Written) -> Volumes:
         """Return access to the claims that were made for a run."""
@@ -115,8 +115,8 @@ class KubernetesEngine:
         """Return how long the objects of a run may take to go; a node that does not answer takes longer."""
         return 30.0
 
-    def _code(self, plan: Plan) -> Code:
-        from drumline.engine.kubernetes.code import pack_project  # noqa: PLC0415
+    def _packed(self, plan: Plan) -> PackedProject:
+        from drumline.engine.kubernetes.project import pack_project  # noqa: PLC0415
 
         return pack_project(plan, self._site)
 
@@ -124,9 +124,9 @@ class KubernetesEngine:
         """The same, with the name of an image that is to be built."""
         if BUILD not in plan.helpers:
             return plan
-        from drumline.engine.kubernetes.image.helper import named  # noqa: PLC0415 - few build
+        from drumline.engine.kubernetes.image.helper import with_image_name  # noqa: PLC0415 - few build
 
-        return named(plan, self._site.directory)
+        return with_image_name(plan, self._site.directory)
 
 
 def make_engine(site: Site) -> Engine:

@@ -12,12 +12,19 @@ from contextlib import asynccontextmanager
 from math import inf
 from typing import TYPE_CHECKING
 
-from drumline.engine.kubernetes.door import open_door
+from drumline.engine.kubernetes.answer_fields import mapping, text
+from drumline.engine.kubernetes.api_errors import (
+    ApiLocation,
+    RefusedError,
+    TooLargeError,
+    UnreachableError,
+    namespace_error,
+    refusal,
+)
+from drumline.engine.kubernetes.backoff import Backoff
+from drumline.engine.kubernetes.connection import open_client
 from drumline.engine.kubernetes.paths import Object, Objects, name_of, path_of
-from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError, TooLargeError, Where, no_namespace, refusal
 from drumline.engine.kubernetes.request import Requests
-from drumline.engine.kubernetes.shape import mapping, text
 from drumline.record import Record
 
 if TYPE_CHECKING:
@@ -43,7 +50,7 @@ class Api:
     """A namespace of a cluster; every call is made again while nobody answers, for as long as there is patience."""
 
     def __init__(
-        self, client: AsyncClient, where: Where, *, patience_seconds: float = COMMAND_PATIENCE_SECONDS
+        self, client: AsyncClient, where: ApiLocation, *, patience_seconds: float = COMMAND_PATIENCE_SECONDS
     ) -> None:
         self.where = where
         self.client = client  # for streams that go both ways
@@ -58,7 +65,7 @@ class Api:
         """Raise RefusedError if it is not there; who may not ask is believed."""
         try:
             if await self.find("Namespace", self.namespace) is None:
-                raise no_namespace(self.where)
+                raise namespace_error(self.where)
         except RefusedError as error:
             if error.status != 403:
                 raise
@@ -69,7 +76,7 @@ class Api:
         path = path_of(kind, self.namespace, version=version)
         params = {"fieldManager": "drumline"}
         try:
-            return await self.requests.ask("POST", path, f"create the {kind}", params=params, body=an_object)
+            return await self.requests.send("POST", path, f"create the {kind}", params=params, body=an_object)
         except RefusedError as error:
             if error.reason != "AlreadyExists":
                 raise
@@ -89,7 +96,7 @@ class Api:
     async def patch(self, kind: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
         path = path_of(kind, self.namespace, name=name)
-        return await self.requests.ask("PATCH", path, f"change the {kind}", body=change)
+        return await self.requests.send("PATCH", path, f"change the {kind}", body=change)
 
     async def delete(
         self, kind: str, name: str, *, grace_seconds: float | None = None, uid: str = "", policy: str = "Background"
@@ -100,22 +107,22 @@ class Api:
             body["gracePeriodSeconds"] = max(0, round(grace_seconds))
         if uid:
             body["preconditions"] = {"uid": uid}
-        path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Pause()
+        path, what, pause = path_of(kind, self.namespace, name=name), f"delete the {kind} {name}", Backoff()
         while True:
             try:
-                await self.requests.ask("DELETE", path, what, body=body)
+                await self.requests.send("DELETE", path, what, body=body)
             except RefusedError as error:
                 if error.status == 404 or (error.status == 409 and _OTHER_UID in error.message):
                     return False
                 if error.status != 409:
                     raise
-                await pause.take(AwayError(error.message))  # somebody has changed it at the same moment
+                await pause.wait(UnreachableError(error.message))  # somebody has changed it at the same moment
             else:
                 return True
 
     async def read(self, kind: str, name: str) -> Object:
         """One object by its name; raise RefusedError with status 404 if it is not there."""
-        return await self.requests.ask("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
+        return await self.requests.send("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
 
     async def find(self, kind: str, name: str) -> Object | None:
         """One object by its name; None if it is not there."""
@@ -136,7 +143,7 @@ class Api:
 
     async def raw_get(self, path: str, **params: str) -> Object:
         """Whatever is at a path, as far as it has no more than 8 MiB: a node may have written it."""
-        return await self.requests.ask("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
+        return await self.requests.send("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
 
     async def watch(
         self, kind: str, selector: str = "", *, fields: str = "", accept: Accept | None = None
@@ -147,7 +154,7 @@ class Api:
         `accept` returns an object, or as much of it as is wanted, or None for one that is left out.
         Raise only what will not change by waiting.
         """
-        version, pause = "", Pause()
+        version, pause = "", Backoff()
         while True:
             if not version:
                 found, version = await self._list(kind, selector, fields, accept=accept, patience_seconds=inf)
@@ -155,12 +162,12 @@ class Api:
             try:
                 async for what, seen in self._changes(kind, selector, fields, version):
                     version = seen["metadata"]["resourceVersion"]
-                    pause.rest()
+                    pause.reset()
                     wanted = await accept(seen) if accept and what != "BOOKMARK" else seen
                     if what != "BOOKMARK" and wanted is not None:
                         yield Change(what, (wanted,))
-            except AwayError as trouble:
-                await pause.take(trouble)
+            except UnreachableError as trouble:
+                await pause.wait(trouble)
             except RefusedError as error:
                 if error.status != 410:
                     raise
@@ -198,7 +205,7 @@ class Api:
         while True:
             params = _selection(selector, fields) | {"limit": str(size)} | ({"continue": more} if more else {})
             try:
-                page = await self.requests.ask("GET", path, what, params=params, patience_seconds=patience_seconds)
+                page = await self.requests.send("GET", path, what, params=params, patience_seconds=patience_seconds)
             except TooLargeError:
                 if size == 1:
                     raise
@@ -236,10 +243,10 @@ class Api:
             code = error.get("code")
             status = code if isinstance(code, int) else 500
             if status >= 500 or status == 429:
-                raise AwayError(text(error.get("message")) or f"HTTP {status}")
+                raise UnreachableError(text(error.get("message")) or f"HTTP {status}")
             raise refusal(status, error, self.where, what)
         if not isinstance(kind, str) or not isinstance(seen, dict) or not _is_named(seen):
-            raise AwayError(f"the cluster at {self.where.server} sends what is no change ({what})")
+            raise UnreachableError(f"the cluster at {self.where.server} sends what is no change ({what})")
         return kind, seen
 
 
@@ -252,7 +259,7 @@ async def open_api(
     patience_seconds: float = COMMAND_PATIENCE_SECONDS,
 ) -> AsyncIterator[Api]:
     """Go through the door to a namespace of a cluster: of this context, else as `kubectl` would. Nothing is said."""
-    client, where = open_door(context, namespace, kubeconfig)
+    client, where = open_client(context, namespace, kubeconfig)
     async with client:
         yield Api(client, where, patience_seconds=patience_seconds)
 
@@ -280,4 +287,4 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         kept.append(rest)
         size += len(rest)
         if size > _LONGEST_LINE_BYTES:
-            raise AwayError(f"a watch sends a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
+            raise UnreachableError(f"a watch sends a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")

@@ -11,16 +11,16 @@ from typing import TypeVar
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
-from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
+from drumline.engine.kubernetes.backoff import Backoff
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS
 from drumline.engine.kubernetes.manifests.prepare import preparation
+from drumline.engine.kubernetes.objects import RunObjects
 from drumline.engine.kubernetes.operators import Operator
-from drumline.engine.kubernetes.orders import Orders
 from drumline.engine.kubernetes.ownership import Ownership
 from drumline.engine.kubernetes.paths import Object, name_of
-from drumline.engine.kubernetes.pause import Pause
 from drumline.engine.kubernetes.place import awaits_names
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError
-from drumline.engine.kubernetes.waits import slim_event
+from drumline.engine.kubernetes.wait_reason import trim_event
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
 
@@ -39,8 +39,8 @@ class ClusterClient:
         self._plan = plan
         self._warn = warn
         self.ownership = Ownership(api, plan, folder)
-        self.orders = Orders(api, self.ownership, plan)
-        self.operator = Operator(api, self.orders, self.ownership, plan) if plan.engine in OPERATED else None
+        self.objects = RunObjects(api, self.ownership, plan)
+        self.operator = Operator(api, self.objects, self.ownership, plan) if plan.engine in OPERATOR_KINDS else None
 
     async def pod_changes(self) -> AsyncIterator[Change]:
         """Yield everything that happens to the run's pods; pods of others are left out."""
@@ -62,7 +62,7 @@ class ClusterClient:
     async def _accept_pod(self, pod: Object) -> Object | None:
         return pod if await self.ownership.recognize(pod) else None
 
-    async def find_missing(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
+    async def find_unsubmitted(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
         """Return those that have no Job yet; with an operator, all: it has one object for them."""
         if self.operator:
             return launches
@@ -70,24 +70,24 @@ class ClusterClient:
         return [each for each in launches if _job(plan, each) not in there]
 
     async def start(
-        self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_begun: bool
+        self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_ended_replica: bool
     ) -> None:
         """Submit these, but for what is not wanted any more when its turn comes.
 
         `has_begun` says that a replica of the attempt has ended already, for which none of them should wait.
         """
-        if awaits_names(plan) and (has_begun or launches[0].attempt):
-            await self.orders.mark_begun(has_begun=has_begun)
+        if awaits_names(plan) and (has_ended_replica or launches[0].attempt):
+            await self.objects.mark_ended_replica(has_ended_replica=has_ended_replica)
         made = manifests.attempt_objects(plan, launches, parts)
         if self.operator is None:
-            await self.orders.create(made, lambda job: job["metadata"]["name"] not in unwanted)
+            await self.objects.create(made, lambda job: job["metadata"]["name"] not in unwanted)
         elif _job(plan, launches[0]) not in unwanted:
             await self.operator.start(launches[0].attempt, made)
 
     async def prepare(self, plan: Plan, helper: Incarnation, parts: int, unwanted: set[str]) -> None:
         """Submit the Job of a helper, unless it is not wanted any more."""
         job = preparation(plan, helper.replica, parts=parts, incarnation=helper.incarnation)
-        await self.orders.create([job], lambda job: job["metadata"]["name"] not in unwanted)
+        await self.objects.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def release_waiting(self) -> None:
         """Have no replica wait for a name any more; kubelets pass that on to their pods within about a minute.
@@ -95,9 +95,9 @@ class ClusterClient:
         Where that is not granted, replicas wait until the start timeout.
         """
         with suppress(RefusedError):
-            await self.orders.mark_begun(has_begun=True)
+            await self.objects.mark_ended_replica(has_ended_replica=True)
 
-    async def insist(self, request: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
         """Repeat a request until it is granted; return what came of it."""
         while True:
             try:
@@ -106,23 +106,23 @@ class ClusterClient:
                 self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
 
-    async def hurry(self, pod: str, container: str, grace_seconds: float) -> None:
+    async def kill_after_grace(self, pod: str, container: str, grace_seconds: float) -> None:
         """Kill all processes of a pod whose kubelet waits for a longer grace, which no second order shortens."""
-        from drumline.engine.kubernetes.shell import execute, nowhere  # noqa: PLC0415 - few are in such a hurry
+        from drumline.engine.kubernetes.pod_exec import discard, execute  # noqa: PLC0415 - few are in such a hurry
 
-        pause = Pause(_HURRY_SECONDS)
+        pause = Backoff(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
         with suppress(DrumlineError, TimeoutError):  # where that is not allowed or possible, the end is waited for
             while True:
                 try:
                     async with asyncio.timeout(_HURRY_SECONDS):
-                        await execute(self._api, pod, container, _KILL, stdout=nowhere, stderr=nowhere)
-                except AwayError as trouble:
-                    await pause.take(trouble)
+                        await execute(self._api, pod, container, _KILL, stdout=discard, stderr=discard)
+                except UnreachableError as trouble:
+                    await pause.wait(trouble)
                 else:
                     return
 
-    async def stop_early(self, incarnation: Incarnation, maker: str | None) -> bool | None:
+    async def delete_controller(self, incarnation: Incarnation, maker: str | None) -> bool | None:
         """Delete what would have made the pod of an incarnation that has none; return whether there was such a thing.
 
         Return None if it has a pod by now: the watch tells of that.
@@ -132,12 +132,12 @@ class ClusterClient:
 
     async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
         """Return which of these have a pod."""
-        there = {self.ownership.settled(each) for each in await self.ownership.list("Pod")}
+        there = {self.ownership.known_incarnation(each) for each in await self.ownership.list("Pod")}
         return {each for each in incarnations if each in there}
 
 
 async def _accept_event(event: Object) -> Object | None:
-    return slim_event(event)
+    return trim_event(event)
 
 
 def _job(plan: Plan, launch: Launch) -> str:

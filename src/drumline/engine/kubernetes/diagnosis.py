@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drumline.engine.health import FINE, MISSING, UNSURE, Health
-from drumline.engine.kubernetes import room
-from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
+from drumline.engine.kubernetes import capacity
+from drumline.engine.kubernetes.image.builder import INSTALL, explain_no_builder, find_builder
 from drumline.engine.kubernetes.paths import Objects, name_of
-from drumline.engine.kubernetes.planned import Volume
+from drumline.engine.kubernetes.plan_options import Volume
 from drumline.plan.types import Plan
 from drumline.words import count
 
@@ -22,7 +22,7 @@ _ENFORCERS = re.compile(
 _DEFAULT = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 
 
-def judge_version(text: str) -> Health:
+def check_version(text: str) -> Health:
     """Whether a server is new enough."""
     oldest = ".".join(map(str, OLDEST))
     found = re.match(r"v?([0-9]{1,4})\.([0-9]{1,4})", text)
@@ -35,15 +35,15 @@ def judge_version(text: str) -> Health:
     return Health("version", FINE, f"{text} ({oldest} is the oldest that is supported)")
 
 
-def judge_builder(environ: Mapping[str, str], *, needed: bool) -> Health:
+def check_builder(environ: Mapping[str, str], *, needed: bool) -> Health:
     """Whether images can be built on this machine."""
     builder = find_builder(environ)
     if builder:
         return Health("image builder", FINE, f"{builder.kind}, {builder.path}")
-    return Health("image builder", MISSING if needed else UNSURE, why_none(environ), INSTALL)
+    return Health("image builder", MISSING if needed else UNSURE, explain_no_builder(environ), INSTALL)
 
 
-def judge_storage(classes: Objects, volume: Volume | None) -> Health:
+def check_storage(classes: Objects, volume: Volume | None) -> Health:
     """Whether a claim would be met; access modes are the provisioner's own affair, which no API tells."""
     usual = next((each for each in classes if _is_default(each)), None)
     wanted = volume.storage_class if volume else None
@@ -69,7 +69,7 @@ def _is_default(storage_class: Mapping[str, Any]) -> bool:
     return any(marks.get(each) == "true" for each in _DEFAULT)
 
 
-def judge_room(nodes: Sequence[room.Node], plan: Plan | None, *, seen: bool = True) -> Health:
+def check_capacity(nodes: Sequence[capacity.Node], plan: Plan | None, *, seen: bool = True) -> Health:
     """Whether the whole line finds a place, now or ever; `seen`: what others have taken is known."""
     if not nodes:
         return Health("room", MISSING, "no node takes such pods", "look at `node_selector` and `tolerations`")
@@ -78,13 +78,13 @@ def judge_room(nodes: Sequence[room.Node], plan: Plan | None, *, seen: bool = Tr
     unseen = "" if seen else " (what others have taken, you may not ask)"
     if plan is None:
         return Health("room", FINE, f"{free}{unseen}")
-    wanted = {each.id: room.asked(each.resources) for each in plan.replicas}
-    if homeless := room.place(wanted, {node.name: node.whole for node in nodes}):
-        first = homeless[0]
-        words = f"even empty, {count(len(nodes), 'node')} cannot hold {_names(homeless)}, who wants {wanted[first]}"
+    wanted = {each.id: capacity.requested(each.resources) for each in plan.replicas}
+    if unplaced := capacity.find_unplaced(wanted, {node.name: node.total for node in nodes}):
+        first = unplaced[0]
+        words = f"even empty, {count(len(nodes), 'node')} cannot hold {_names(unplaced)}, who wants {wanted[first]}"
         return Health("room", MISSING, words, "ask for less, or for other nodes with `node_selector`")
-    if homeless := room.place(wanted, {node.name: node.free for node in nodes}):
-        words = f"not now: no place is left for {_names(homeless)}, who wants {wanted[homeless[0]]}; {free}"
+    if unplaced := capacity.find_unplaced(wanted, {node.name: node.free for node in nodes}):
+        words = f"not now: no place is left for {_names(unplaced)}, who wants {wanted[unplaced[0]]}; {free}"
         return Health("room", UNSURE, words, "others have to end first; the run waits for `timeouts.start`")
     return Health("room", FINE, f"{count(len(wanted), 'replica')} on {free}{unseen}")
 
@@ -94,7 +94,7 @@ def _names(replicas: Sequence[object]) -> str:
     return f"{replicas[0]}{more}"
 
 
-def judge_policies(daemons: Iterable[str], *, needed: bool) -> Health:
+def check_policies(daemons: Iterable[str], *, needed: bool) -> Health:
     """Whether what runs on every node is known to enforce NetworkPolicies; a guess, and it says so."""
     known = sorted(name for name in daemons if _ENFORCERS.search(name))
     if known:

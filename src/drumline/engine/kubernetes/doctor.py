@@ -7,14 +7,14 @@ import os
 from collections.abc import AsyncIterator
 
 from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
-from drumline.engine.kubernetes import diagnosis, room
+from drumline.engine.kubernetes import capacity, diagnosis
+from drumline.engine.kubernetes.answer_fields import mapping, mappings, text
 from drumline.engine.kubernetes.api import Api, open_api
-from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.api_errors import RefusedError
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS
 from drumline.engine.kubernetes.paths import VERSIONS, Object, Objects, name_of
-from drumline.engine.kubernetes.planned import Cluster, Volume
-from drumline.engine.kubernetes.reach import Right, find_missing, rights_of
-from drumline.engine.kubernetes.refusal import RefusedError
-from drumline.engine.kubernetes.shape import mapping, mappings, text
+from drumline.engine.kubernetes.permissions import Permission, find_denied, permissions_of
+from drumline.engine.kubernetes.plan_options import Cluster, Volume
 from drumline.errors import EngineError
 from drumline.plan.codec import read_options
 from drumline.plan.types import Plan
@@ -46,7 +46,7 @@ async def _findings(patient: Patient) -> AsyncIterator[Health]:
     async with open_api(cluster.context, cluster.namespace) as api:
         version = await api.raw_get("/version")
         yield Health("cluster", FINE, f"context {api.where.context}, {api.where.server}")
-        yield diagnosis.judge_version(str(version.get("gitVersion", "")))
+        yield diagnosis.check_version(str(version.get("gitVersion", "")))
         looks = (
             _namespace(api),
             _permissions(api, patient),
@@ -58,7 +58,7 @@ async def _findings(patient: Patient) -> AsyncIterator[Health]:
         )
         for health in await asyncio.gather(*looks):
             yield health
-    yield diagnosis.judge_builder(os.environ, needed=cluster.image.is_built)
+    yield diagnosis.check_builder(os.environ, needed=cluster.image.is_built)
 
 
 async def _namespace(api: Api) -> Health:
@@ -76,8 +76,8 @@ async def _namespace(api: Api) -> Health:
 
 
 async def _permissions(api: Api, patient: Patient) -> Health:
-    wanted = rights_of(patient.engine, patient.plan)
-    refused = await find_missing(api, wanted)
+    wanted = permissions_of(patient.engine, patient.plan)
+    refused = await find_denied(api, wanted)
     if not refused:
         return Health("permissions", FINE, f"all {len(wanted)} that a run needs")
     kubectl = f"{api.where.kubectl} create role drumline -n {api.namespace}"
@@ -87,16 +87,16 @@ async def _permissions(api: Api, patient: Patient) -> Health:
     return Health("permissions", MISSING, f"you may not {listed([str(each) for each in refused])}", hint)
 
 
-def _spelled(right: Right) -> str:
+def _spelled(right: Permission) -> str:
     """As `kubectl create role` reads it."""
     resource = f"{right.resource}.{right.group}" if right.group else right.resource
     return f"{resource}/{right.subresource}" if right.subresource else resource
 
 
 async def _operator(api: Api, engine: str) -> Health:
-    if engine not in OPERATED:
+    if engine not in OPERATOR_KINDS:
         return Health("operator", FINE, "none is needed")
-    kind = OPERATED[engine]
+    kind = OPERATOR_KINDS[engine]
     if not await _is_served(api, kind):
         hint = f"install it ({_INSTALL[kind]}), or train with `--on kubernetes`"
         return Health("operator", MISSING, f"the cluster knows no {kind}", hint)
@@ -120,7 +120,7 @@ async def _storage(api: Api, volume: Volume | None) -> Health:
         classes = await api.list("StorageClass")
     except RefusedError:
         return Health("storage", UNSURE, "which storage classes there are, you may not ask")
-    return diagnosis.judge_storage(classes, volume)
+    return diagnosis.check_storage(classes, volume)
 
 
 async def _claim(api: Api, name: str) -> Health:
@@ -146,8 +146,8 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> Health:
     except RefusedError:
         pods = None
     tolerations = [to_dict(each) for each in cluster.tolerations]
-    found = room.open_nodes(nodes, pods or (), selector=cluster.node_selector, tolerations=tolerations)
-    return diagnosis.judge_room(found, plan, seen=pods is not None)
+    found = capacity.eligible_nodes(nodes, pods or (), selector=cluster.node_selector, tolerations=tolerations)
+    return diagnosis.check_capacity(found, plan, seen=pods is not None)
 
 
 async def _metrics(api: Api) -> Health:
@@ -162,7 +162,7 @@ async def _policies(api: Api, *, needed: bool) -> Health:
         answer = await api.raw_get("/apis/apps/v1/daemonsets", limit="200")
     except RefusedError:
         return Health("network policies", UNSURE, "whether they are enforced, you may not find out")
-    return diagnosis.judge_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
+    return diagnosis.check_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
 
 
 async def _accept_asked(pod: Object) -> Object | None:

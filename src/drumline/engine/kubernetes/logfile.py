@@ -8,7 +8,7 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.kubernetes.lines import Cursor, Piece
+from drumline.engine.kubernetes.log_lines import Cursor, LogPiece
 from drumline.run.traces import CURSOR, MARK_FORMAT, MARKS
 
 _MARK = struct.Struct(MARK_FORMAT)
@@ -30,7 +30,7 @@ class LogFile:
         self.cursor = read_cursor(path.parent / CURSOR)
         self._marked_ns = 0
 
-    def append(self, pieces: list[Piece], *, has_gap: bool = False) -> None:
+    def append(self, pieces: list[LogPiece], *, has_gap: bool = False) -> None:
         """Add these; raise OSError if that cannot be, and then they are to come again.
 
         With `has_gap` they do not follow what the cursor knows, and what is on disk behind it stays.

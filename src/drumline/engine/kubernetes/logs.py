@@ -8,10 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.lines import Cursor, Stream
+from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
+from drumline.engine.kubernetes.backoff import Backoff
+from drumline.engine.kubernetes.log_lines import Cursor, LogStream
 from drumline.engine.kubernetes.logfile import LogFile
-from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError
 from drumline.errors import DrumlineError
 from drumline.record import Record
 
@@ -27,7 +27,7 @@ LONGEST_FINISH_SECONDS = 600.0
 _BACKLOG_BYTES = 1 << 20  # unless told otherwise, a kubelet begins a new file at ten times as much
 
 
-class Tempo(Record):
+class RetryDelays(Record):
     """How long to wait: before the next try, first and at most, and until whoever brings nothing by itself is asked."""
 
     first_seconds: float = 0.2
@@ -35,16 +35,16 @@ class Tempo(Record):
     ask_seconds: float = 3.0
 
 
-TEMPO = Tempo()
+RETRY_DELAYS = RetryDelays()
 
 
 class _Source:
     """A container's log, and how far it is here."""
 
-    def __init__(self, pod: str, container: str, path: Path, tempo: Tempo) -> None:
+    def __init__(self, pod: str, container: str, path: Path, delays: RetryDelays) -> None:
         self.pod, self.container = pod, container
         self.file = LogFile(path)
-        self.backoff = Pause(first=tempo.first_seconds, longest=tempo.longest_seconds)
+        self.backoff = Backoff(first=delays.first_seconds, longest=delays.longest_seconds)
         self.over = asyncio.Event()  # nothing more is written to it
         self.is_whole = False  # up to the end, as it was when it was last looked at
         self.trouble = ""  # why not, if somebody said
@@ -58,23 +58,23 @@ class _Source:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.over.wait()
-            self.backoff.rest()
+            self.backoff.reset()
 
 
-class Collector:
+class LogCollector:
     """Follows logs in the background, each from where it was left, through whatever breaks on the way."""
 
-    def __init__(self, api: Api, *, most_followed: int = MOST_FOLLOWED, tempo: Tempo = TEMPO) -> None:
+    def __init__(self, api: Api, *, most_followed: int = MOST_FOLLOWED, delays: RetryDelays = RETRY_DELAYS) -> None:
         self._api = api
         self._free = most_followed
-        self._tempo = tempo
+        self._delays = delays
         self._asking = asyncio.Semaphore(_MOST_ASKED)
         self._sources: dict[Path, tuple[_Source, asyncio.Task[None]]] = {}
 
     def follow(self, pod: str, container: str, path: Path) -> None:
         """Bring this log here as it grows, if that is not done already."""
         if path not in self._sources:
-            source = _Source(pod, container, path, self._tempo)
+            source = _Source(pod, container, path, self._delays)
             self._sources[path] = source, asyncio.create_task(self._collect(source))
 
     async def finish(
@@ -119,7 +119,7 @@ class Collector:
                         complaint = await self._read(source, follow=False)
                 else:
                     complaint = await self._follow(source)
-            except AwayError as trouble:
+            except UnreachableError as trouble:
                 source.is_whole, source.trouble = source.is_whole and is_last, str(trouble)
                 await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
             except RefusedError as error:
@@ -144,7 +144,7 @@ class Collector:
                 if is_last and ((is_same and not complaint) or complaints >= _MOST_COMPLAINTS):
                     return
                 # Cut off by who does not say so, or ended, which will be heard in a moment.
-                await source.pause(at_least=0.0 if self._free or is_last else self._tempo.ask_seconds)
+                await source.pause(at_least=0.0 if self._free or is_last else self._delays.ask_seconds)
 
     async def _follow(self, source: _Source) -> str:
         self._free -= 1
@@ -156,15 +156,15 @@ class Collector:
     async def _read(self, source: _Source, *, follow: bool) -> str:
         """Read on until the kubelet has no more; return what it had to complain of."""
         file, begun_at = source.file, source.file.cursor
-        stream = Stream(begun_at)
+        stream = LogStream(begun_at)
         async with self._api.pod_log(source.pod, source.container, since=begun_at.since, follow=follow) as sent:
-            followed = _until_silence(sent, self._tempo.ask_seconds, lambda: file.cursor != begun_at)
+            followed = _until_silence(sent, self._delays.ask_seconds, lambda: file.cursor != begun_at)
             async for chunk in followed if follow else sent:
                 pieces = stream.feed(chunk)
                 file.append(pieces, has_gap=stream.has_gap)
                 if pieces:
                     stream.has_gap = False
-                    source.backoff.rest()
+                    source.backoff.reset()
         pieces = stream.end()
         file.append(pieces, has_gap=stream.has_gap)
         return "" if follow and stream.remark.startswith(_IS_REMOVED) else stream.remark
@@ -186,6 +186,6 @@ async def _until_silence(
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise AwayError("it is asked again, for a new file may have been begun") from None
+            raise UnreachableError("it is asked again, for a new file may have been begun") from None
         brought += len(chunk)
         yield chunk

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from drumline.engine.kubernetes.answer_fields import integer, mapping, mappings, name, seconds_of
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.paths import path_of
-from drumline.engine.kubernetes.pods import main_container
-from drumline.engine.kubernetes.shape import mapping, mappings, name, seconds_of, whole
+from drumline.engine.kubernetes.pod_status import main_container
 from drumline.errors import DrumlineError
 from drumline.record import Record
 from drumline.spec.quantity import parse_quantity
@@ -19,7 +19,7 @@ _MOST_CPUS = 1e6
 _MOST_MEMORY_BYTES = 1 << 60
 
 
-class Reading(Record):
+class UsageSample(Record):
     """What a pod's main container uses at a moment; None is not known."""
 
     pod: str
@@ -29,7 +29,7 @@ class Reading(Record):
     memory_bytes: int | None = None
 
 
-class Source:
+class MetricsSource:
     """Asks whoever knows; the one that answered last is asked first."""
 
     def __init__(self, api: Api, selector: str) -> None:
@@ -37,7 +37,7 @@ class Source:
         self._selector = selector
         self._asks_kubelets = False
 
-    async def read(self, pods: Mapping[str, str]) -> list[Reading]:
+    async def read(self, pods: Mapping[str, str]) -> list[UsageSample]:
         """What these pods use, each with the name of its node; nothing where nobody says."""
         for _ in range(2):
             try:
@@ -47,13 +47,13 @@ class Source:
                 self._asks_kubelets = not self._asks_kubelets
         return []
 
-    async def _ask_api(self, pods: Collection[str]) -> list[Reading]:
+    async def _ask_api(self, pods: Collection[str]) -> list[UsageSample]:
         path = path_of("PodMetrics", self._api.namespace)
         answer = await self._api.raw_get(path, labelSelector=self._selector)
         return [each for each in read_metrics(answer) if each.pod in pods]
 
-    async def _ask_kubelets(self, pods: Mapping[str, str]) -> list[Reading]:
-        found: list[Reading] = []
+    async def _ask_kubelets(self, pods: Mapping[str, str]) -> list[UsageSample]:
+        found: list[UsageSample] = []
         for node in sorted(set(pods.values())):
             path = f"{path_of('Node', '', name=node)}/proxy/stats/summary"
             answer = await self._api.raw_get(path, only_cpu_and_memory="true")
@@ -61,17 +61,17 @@ class Source:
         return found
 
 
-def read_metrics(answer: Mapping[str, Any]) -> Iterator[Reading]:
+def read_metrics(answer: Mapping[str, Any]) -> Iterator[UsageSample]:
     """What the metrics API says of pods."""
     for item in mappings(answer.get("items")):
         usage = mapping(_main(item).get("usage"))
         called, at = name(mapping(item.get("metadata")).get("name")), seconds_of(item.get("timestamp"))
         if called and at is not None:
             cpus, memory = parse_quantity(usage.get("cpu")), parse_quantity(usage.get("memory"))
-            yield Reading(called, at, _cpus(cpus), memory_bytes=_memory(None if memory is None else round(memory)))
+            yield UsageSample(called, at, _cpus(cpus), memory_bytes=_memory(None if memory is None else round(memory)))
 
 
-def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[Reading]:
+def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[UsageSample]:
     """What a kubelet says of the pods of a namespace."""
     for pod in mappings(answer.get("pods")):
         about = mapping(pod.get("podRef"))
@@ -81,13 +81,13 @@ def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[Reading]
         cpu, memory = mapping(usage.get("cpu")), mapping(usage.get("memory"))
         called, at = name(about.get("name")), seconds_of(cpu.get("time")) or seconds_of(memory.get("time"))
         if called and at is not None:
-            nanos, total_nanos = whole(cpu.get("usageNanoCores")), whole(cpu.get("usageCoreNanoSeconds"))
-            yield Reading(
+            nanos, total_nanos = integer(cpu.get("usageNanoCores")), integer(cpu.get("usageCoreNanoSeconds"))
+            yield UsageSample(
                 called,
                 at,
                 _cpus(None if nanos is None else nanos / 1e9),
                 None if total_nanos is None or total_nanos < 0 else total_nanos / 1e9,
-                _memory(whole(memory.get("workingSetBytes"))),
+                _memory(integer(memory.get("workingSetBytes"))),
             )
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from zlib import crc32
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.kubernetes.planned import Volume, cluster_of
-from drumline.engine.kubernetes.shape import mapping, number
+from drumline.engine.kubernetes.answer_fields import label_number, mapping
+from drumline.engine.kubernetes.plan_options import Volume, cluster_of
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 from drumline.record import Record
 
@@ -27,7 +27,7 @@ PREFIX = "drumline.dev"
 RUN, NUMBER, PROJECT, USER = (f"{PREFIX}/{key}" for key in ("run", "number", "project", "user"))
 ROLE, INDEX, ATTEMPT, INCARNATION = (f"{PREFIX}/{key}" for key in ("role", "index", "attempt", "incarnation"))
 # The index of the first pod of a template that many replicas share; the cluster counts its pods from 0.
-FROM = f"{PREFIX}/from"
+FIRST_INDEX = f"{PREFIX}/from"
 MANAGED = "app.kubernetes.io/managed-by"
 # Where clusters write the numbers that they count themselves.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
@@ -50,23 +50,23 @@ def service(plan: Plan, attempt: int = 0) -> str:
 
     A JobSet starts its line again under the names that it had: one that another takes the place of leaves it its name.
     """
-    return base(plan) + _again(0 if plan.engine == "jobset" else attempt)
+    return base(plan) + _attempt_suffix(0 if plan.engine == "jobset" else attempt)
 
 
 def shared_values(plan: Plan, attempt: int) -> str:
     """The ConfigMap with what is the same for every replica of an attempt, and long."""
-    return f"{base(plan)}-line{_again(attempt)}"
+    return f"{base(plan)}-line{_attempt_suffix(attempt)}"
 
 
 def job(plan: Plan, replica: ReplicaId, attempt: int = 0, incarnation: int = 0) -> str:
     """The Job of one replica, or of one helper."""
     own = helper(replica.role) if replica.is_helper else f"{replica.role}-{replica.index}"
-    return f"{base(plan)}-{own}{_again(attempt)}{f'-i{incarnation}' if incarnation else ''}"
+    return f"{base(plan)}-{own}{_attempt_suffix(attempt)}{f'-i{incarnation}' if incarnation else ''}"
 
 
 def role_job(plan: Plan, group: str, attempt: int) -> str:
     """The Job of all replicas of a role, or of those of them that are alike."""
-    return f"{base(plan)}-{group}{_again(attempt)}"
+    return f"{base(plan)}-{group}{_attempt_suffix(attempt)}"
 
 
 def code(plan: Plan, part: int) -> str:
@@ -104,7 +104,7 @@ def claims(plan: Plan) -> dict[str, Volume]:
     return {**found, **{data_claim(plan, variable): volume for variable, volume in asked.data.items()}}
 
 
-def made_claims(plan: Plan) -> tuple[str, ...]:
+def created_claims(plan: Plan) -> tuple[str, ...]:
     """The claims that are made for the run, and stay when it is removed."""
     return tuple(name for name, volume in claims(plan).items() if not volume.claim)
 
@@ -167,10 +167,10 @@ def labels_of(plan: Plan, replica: ReplicaId, attempt: int, incarnation: int) ->
 
 def labels_of_group(plan: Plan, group: Group, attempt: int) -> dict[str, str]:
     """The labels of a template that several replicas share; what it counts, the cluster writes beside them."""
-    return {**labels(plan), ROLE: group.replicas[0].id.role, FROM: str(group.first_index), ATTEMPT: str(attempt)}
+    return {**labels(plan), ROLE: group.replicas[0].id.role, FIRST_INDEX: str(group.first_index), ATTEMPT: str(attempt)}
 
 
-def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Incarnation | None:
+def incarnation_of(plan: Plan, metadata: Mapping[str, Any]) -> Incarnation | None:
     """Whose a pod says it is, by its labels; None if it is not of this run, or its labels make no sense.
 
     Every user of the namespace can write labels: whether a pod is the run's, `Ownership` says. A JobSet counts its own
@@ -183,9 +183,13 @@ def life_of(plan: Plan, metadata: Mapping[str, Any]) -> Incarnation | None:
     if not isinstance(role, str) or known.get(RUN) != base(plan):
         return None
     name = next((each.role for each in plan.helpers if helper(each.role) == role), role)
-    parts = [number(known.get(FROM)), number(counted)] if known.get(INDEX) is None else [number(known.get(INDEX))]
-    attempts = [number(known.get(ATTEMPT)), number(known.get(RESTART_ATTEMPT))]
-    incarnation = number(known.get(INCARNATION))
+    parts = (
+        [label_number(known.get(FIRST_INDEX)), label_number(counted)]
+        if known.get(INDEX) is None
+        else [label_number(known.get(INDEX))]
+    )
+    attempts = [label_number(known.get(ATTEMPT)), label_number(known.get(RESTART_ATTEMPT))]
+    incarnation = label_number(known.get(INCARNATION))
     if None in (*parts, *attempts, incarnation):
         return None
     index, attempt = (sum(each or 0 for each in several) for several in (parts, attempts))
@@ -197,7 +201,7 @@ def selector(plan: Plan) -> str:
     return f"{RUN}={base(plan)}"
 
 
-def _again(attempt: int) -> str:
+def _attempt_suffix(attempt: int) -> str:
     return f"-r{attempt}" if attempt else ""
 
 

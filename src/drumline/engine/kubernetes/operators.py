@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import integer, mapping, mappings
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.makers import OPERATED
-from drumline.engine.kubernetes.orders import Orders
-from drumline.engine.kubernetes.ownership import Ownership, made_for
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS
+from drumline.engine.kubernetes.objects import RunObjects
+from drumline.engine.kubernetes.ownership import Ownership, attempt_of
 from drumline.engine.kubernetes.paths import Object, name_of
-from drumline.engine.kubernetes.shape import mapping, mappings, whole
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 
@@ -28,12 +28,12 @@ _PATIENCE_SECONDS = 15.0  # for an operator that should do something by itself
 class Operator:
     """Makes, follows and removes the object of one run."""
 
-    def __init__(self, api: Api, orders: Orders, ownership: Ownership, plan: Plan) -> None:
+    def __init__(self, api: Api, objects: RunObjects, ownership: Ownership, plan: Plan) -> None:
         self._api = api
-        self._orders = orders
+        self._objects = objects
         self._ownership = ownership
         self._plan = plan
-        self._kind = OPERATED[plan.engine]
+        self._kind = OPERATOR_KINDS[plan.engine]
         self._turn = asyncio.Lock()  # orders are carried out one after the other
 
     async def start(self, attempt: int, made: list[Object]) -> None:
@@ -45,7 +45,7 @@ class Operator:
                     await self._free_name(attempt)
                 elif before and not _is_over(before):
                     await self._delete(before)
-                await self._orders.create(made, lambda _: True)
+                await self._objects.create(made, lambda _: True)
 
     async def stop(self, attempt: int, *, may_wait: bool) -> bool:
         """End an attempt: say whether it was deleted, and not ended by the operator, who is given time if he may."""
@@ -92,8 +92,8 @@ class Operator:
     async def _latest(self, attempt: int) -> Object | None:
         """The object that was made last, for this attempt or for one before it."""
         found = await self._ownership.list(self._kind)
-        made = [each for each in found if made_for(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
-        return max(made, key=made_for, default=None)
+        made = [each for each in found if attempt_of(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
+        return max(made, key=attempt_of, default=None)
 
     async def _delete(self, an_object: Object) -> None:
         await self._api.delete(self._kind, name_of(an_object), uid=an_object["metadata"]["uid"])
@@ -101,7 +101,7 @@ class Operator:
 
 def _attempt(an_object: Object) -> int:
     """The attempt in which an object is: that for which it was made, and one more for each of its own restarts."""
-    return made_for(an_object) + (whole(mapping(an_object.get("status")).get("restarts")) or 0)
+    return attempt_of(an_object) + (integer(mapping(an_object.get("status")).get("restarts")) or 0)
 
 
 def _is_over(an_object: Object) -> bool:

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal, cast
 
-from drumline.engine.kubernetes import planned
-from drumline.engine.kubernetes.planned import Cluster
+from drumline.engine.kubernetes import plan_options
+from drumline.engine.kubernetes.plan_options import Cluster
 from drumline.engine.options import Flag, Given
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, data_of, roles_of
@@ -146,7 +146,7 @@ def _cluster(spec: Spec, options: KubernetesOptions) -> Cluster:
     image = structs.asdict(options.image or Image())
     own = {key: value for key, value in structs.asdict(options).items() if key not in ("shm", "user", "lost")}
     own |= {
-        "image": planned.Image(**{**image, "context": image["context"] or "."}),
+        "image": plan_options.Image(**{**image, "context": image["context"] or "."}),
         "output": _volume(options.output) if options.output else None,
         "tolerations": tuple(_toleration(each) for each in options.tolerations),
     }
@@ -182,10 +182,10 @@ def _mount(output: str | None) -> str | None:
     return (same.rpartition("/")[0] if placeholder else same) or None
 
 
-def _volume(volume: Volume) -> planned.Volume:
-    return planned.Volume(volume.claim, volume.size, volume.class_, volume.access)
+def _volume(volume: Volume) -> plan_options.Volume:
+    return plan_options.Volume(volume.claim, volume.size, volume.class_, volume.access)
 
 
-def _toleration(each: Toleration) -> planned.Toleration:
+def _toleration(each: Toleration) -> plan_options.Toleration:
     operator = each.operator or ("Exists" if each.value is None else "Equal")
-    return planned.Toleration(each.key, operator, each.value, each.effect, each.seconds)
+    return plan_options.Toleration(each.key, operator, each.value, each.effect, each.seconds)

@@ -19,13 +19,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from drumline.engine.kubernetes import inspect, names
+from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import mapping, text
 from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.inspection import CONTAINER, inspection_pod
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
-from drumline.engine.kubernetes.planned import cluster_of
-from drumline.engine.kubernetes.shape import mapping, text
-from drumline.engine.kubernetes.shell import execute, keys, raw_terminal
+from drumline.engine.kubernetes.plan_options import cluster_of
+from drumline.engine.kubernetes.pod_exec import execute, keys, raw_terminal
 from drumline.engine.kubernetes.untar import unpack
 from drumline.engine.output import Volume, Written
 from drumline.engine.project.copy import copy, refuse_link
@@ -76,8 +77,8 @@ class ClusterOutput:
         words = list(argv) or ["sh", "-c", "exec $(command -v bash || command -v sh)"]
 
         async def look(api: Api) -> int:
-            async with inspect.visit(api, self._plan) as pod:
-                run = partial(execute, api, pod, inspect.CONTAINER, words, stdout=_to(1), stderr=_to(2))
+            async with inspection_pod(api, self._plan) as pod:
+                run = partial(execute, api, pod, CONTAINER, words, stdout=_to(1), stderr=_to(2))
                 if not terminal:
                     return await run(given=None if argv else _script())
                 at = place_helper(self._plan).output_dir
@@ -95,7 +96,7 @@ class ClusterOutput:
 
         async def take(api: Api) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
-                async with inspect.visit(api, self._plan) as pod:
+                async with inspection_pod(api, self._plan) as pod:
                     left_out = await self._take(api, pod, where, Path(scratch))
                 if name in left_out:
                     raise refuse_link(path)
@@ -116,14 +117,14 @@ class ClusterOutput:
                     archive.add(source, arcname="content")
                 size = packed.tell()
                 packed.seek(0)
-                async with inspect.visit(api, self._plan) as pod:
+                async with inspection_pod(api, self._plan) as pod:
                     said = bytearray()
                     name = Path(os.path.abspath(source)).name  # noqa: PTH100
                     words = ["sh", "-c", _PUT, "sh", where, name, str(size)]
                     code = await execute(
                         api,
                         pod,
-                        inspect.CONTAINER,
+                        CONTAINER,
                         words,
                         stdout=_into(said),
                         stderr=_into(said),
@@ -139,7 +140,7 @@ class ClusterOutput:
 
         async def look(api: Api) -> list[Volume]:
             found = []
-            for name in names.made_claims(self._plan):
+            for name in names.created_claims(self._plan):
                 if claim := await self._own_claim(api, name):
                     size = text(mapping(mapping(claim.get("status")).get("capacity")).get("storage"))
                     words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
@@ -151,7 +152,7 @@ class ClusterOutput:
     def remove(self, names_of: Sequence[str]) -> None:
         """Delete these claims, and wait until they are gone; one that a pod has stays until that is over."""
 
-        async def away(api: Api) -> None:
+        async def unreachable(api: Api) -> None:
             claims = [claim for name in names_of if (claim := await self._own_claim(api, name))]
             left = {str(claim["metadata"]["uid"]): name_of(claim) for claim in claims}
             for uid, name in left.items():
@@ -168,7 +169,7 @@ class ClusterOutput:
                     )
                 await asyncio.sleep(0.2 if left else 0)
 
-        self._ask(away)
+        self._ask(unreachable)
 
     async def _own_claim(self, api: Api, name: str) -> Object | None:
         """Return a claim that was made for the run; None if there is none, or one of another under its name."""
@@ -192,7 +193,7 @@ class ClusterOutput:
         extracting = loop.run_in_executor(None, extract)
         try:
             words = ["sh", "-c", _FETCH, "sh", where]
-            code = await execute(api, pod, inspect.CONTAINER, words, stdout=write, stderr=_into(said))
+            code = await execute(api, pod, CONTAINER, words, stdout=write, stderr=_into(said))
         finally:
             os.close(writing)
             unpacked = (await asyncio.gather(extracting, return_exceptions=True))[0]

@@ -14,20 +14,20 @@ from typing import Any
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
+from drumline.engine.kubernetes.answer_fields import label_number, mapping, mappings, name
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.makers import OPERATED, Makers
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS, PodControllers
+from drumline.engine.kubernetes.ownership_record import OwnershipRecord
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
-from drumline.engine.kubernetes.record import Record
-from drumline.engine.kubernetes.shape import mapping, mappings, name, number
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.run.traces import trace_dir
 
-_MAKERS = ("Job", *OPERATED.values())
+_CONTROLLER_KINDS = ("Job", *OPERATOR_KINDS.values())
 _MOST_FOREIGN = 10_000  # foreign pods that are remembered, so that they are not looked into again
 
 
-class ForeignError(EngineError):
+class NameTakenError(EngineError):
     """An object that the run has not made has a name that the run needs."""
 
 
@@ -37,13 +37,13 @@ class Ownership:
     def __init__(self, api: Api, plan: Plan, folder: Path) -> None:
         self._api = api
         self._plan = plan
-        self._record = Record(folder)
-        self._makers = Makers(plan)
-        self._kind = OPERATED.get(plan.engine, "Job")
+        self._record = OwnershipRecord(folder)
+        self._controllers = PodControllers(plan)
+        self._kind = OPERATOR_KINDS.get(plan.engine, "Job")
         self._lives: dict[str, Incarnation] = {}  # by the uid of the pod
         self._foreign: set[str] = set()
 
-    def settled(self, pod: Mapping[str, Any]) -> Incarnation | None:
+    def known_incarnation(self, pod: Mapping[str, Any]) -> Incarnation | None:
         """Return the life of a pod that was recognized before."""
         return self._lives.get(pod["metadata"]["uid"])
 
@@ -68,7 +68,7 @@ class Ownership:
 
     def mark(self, an_object: Object) -> Object:
         """Return an object as it is to be created, owned by the owner; claims have none, and stay."""
-        return manifests.owned(self._record.mark(an_object), self._plan, self._record.owner_uid)
+        return manifests.with_owner(self._record.mark(an_object), self._plan, self._record.owner_uid)
 
     async def create(self, an_object: Object) -> Object:
         """Create an object of the run; raise ForeignError if one that is not the run's has its name."""
@@ -86,7 +86,7 @@ class Ownership:
         """Return whether the run has made an object; its kind has to be in it."""
         metadata = mapping(an_object.get("metadata"))
         uid = metadata.get("uid")
-        if uid in self._record.makers:
+        if uid in self._record.controllers:
             return True
         if (an_object.get("kind"), metadata.get("name")) == ("ConfigMap", names.base(self._plan)):
             return uid == self._record.owner_uid
@@ -94,13 +94,13 @@ class Ownership:
         if not self._record.key and self._record.owner_uid:
             owners = [each.get("uid") for each in mappings(metadata.get("ownerReferences"))]
             is_own = self._record.owner_uid in (uid, *owners)
-        if is_own and an_object.get("kind") in _MAKERS:
-            self._record.add_maker(str(uid), str(an_object["kind"]), name_of(an_object))
+        if is_own and an_object.get("kind") in _CONTROLLER_KINDS:
+            self._record.add_controller(str(uid), str(an_object["kind"]), name_of(an_object))
         return is_own
 
     async def list(self, kind: str, selector: str | None = None, *, fields: str = "") -> Objects:
         """Return the objects of a kind that the run has made, or that an object of the run controls."""
-        await self._know_owner()
+        await self._load_owner()
         found: Objects = []
         chosen = names.selector(self._plan) if selector is None else selector
         for each in await self._api.list(kind, chosen, fields=fields):
@@ -120,7 +120,7 @@ class Ownership:
 
     async def delete_owner(self) -> None:
         """Delete the owner, if it is there."""
-        with suppress(ForeignError):
+        with suppress(NameTakenError):
             if owner := await self.find_owner():
                 await self._api.delete("ConfigMap", name_of(owner), uid=owner["metadata"]["uid"])
 
@@ -141,17 +141,17 @@ class Ownership:
         return self._lives[uid]
 
     async def _identify(self, pod: Mapping[str, Any], called: str) -> Incarnation | None:
-        life = names.life_of(self._plan, pod["metadata"])
-        if life is None or not self._makers.is_planned(life) or not self._makers.may_be_called(life, called):
+        life = names.incarnation_of(self._plan, pod["metadata"])
+        if life is None or not self._controllers.is_planned(life) or not self._controllers.may_be_named(life, called):
             return None
-        kind, controller = self._makers.controller(life)
+        kind, controller = self._controllers.controller(life)
         reference = _controller(pod)
         if (reference.get("kind"), reference.get("name")) != (kind, controller):
             return None
         uid = reference.get("uid")
-        if uid not in self._record.makers:
-            await self._find_makers(kind)
-        if self._record.makers.get(str(uid)) != (kind, controller):
+        if uid not in self._record.controllers:
+            await self._find_controllers(kind)
+        if self._record.controllers.get(str(uid)) != (kind, controller):
             return None
         return life if self._is_first(life, pod["metadata"]["uid"]) else None
 
@@ -162,23 +162,23 @@ class Ownership:
             self._record.add_pod(called, uid)
         return self._record.pods[called] == uid
 
-    async def _find_makers(self, kind: str) -> None:
+    async def _find_controllers(self, kind: str) -> None:
         """Look for what makes pods, and write it down."""
-        await self._know_owner()
+        await self._load_owner()
         for each in await self._api.list(kind, names.selector(self._plan)):
             self.is_own({**each, "kind": kind})
         if kind == "Job" and self._kind == "JobSet":
-            await self._find_makers("JobSet")
+            await self._find_controllers("JobSet")
             for each in await self._api.list("Job", f"{names.JOBSET_NAME}={names.service(self._plan)}"):
                 if self._is_controlled(each):
-                    self._record.add_maker(each["metadata"]["uid"], "Job", name_of(each))
+                    self._record.add_controller(each["metadata"]["uid"], "Job", name_of(each))
 
-    async def _know_owner(self) -> None:
+    async def _load_owner(self) -> None:
         if self._record.is_new:
             await self.find_owner()
 
     def _is_controlled(self, an_object: Mapping[str, Any]) -> bool:
-        return _controller(an_object).get("uid") in self._record.makers
+        return _controller(an_object).get("uid") in self._record.controllers
 
     def _require_owner(self, found: Object) -> Object:
         uid = str(found["metadata"]["uid"])
@@ -191,18 +191,18 @@ class Ownership:
         self._record.add_owner(uid)
         return found
 
-    def _is_taken(self, an_object: Object) -> ForeignError:
+    def _is_taken(self, an_object: Object) -> NameTakenError:
         kind, called, where = an_object["kind"], name_of(an_object), self._api.where
         kubectl = f"{where.kubectl} -n {where.namespace}"
-        return ForeignError(
+        return NameTakenError(
             f"the namespace `{where.namespace}` has a {kind} {called} that this run has not made",
             hint=f"`{kubectl} describe {kind.lower()} {called}` shows it; the run needs its name",
         )
 
 
-def made_for(an_object: Mapping[str, Any]) -> int:
+def attempt_of(an_object: Mapping[str, Any]) -> int:
     """Return the attempt for which an object of the run was made."""
-    return number(mapping(mapping(an_object.get("metadata")).get("labels")).get(names.ATTEMPT)) or 0
+    return label_number(mapping(mapping(an_object.get("metadata")).get("labels")).get(names.ATTEMPT)) or 0
 
 
 def _controller(an_object: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -6,7 +6,7 @@ import math
 import posixpath
 
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.errors import InputError
 from drumline.plan.types import Place, Placement, Plan, Replica, ReplicaId
 
@@ -18,7 +18,9 @@ RUNTIME = "/drumline/runtime"
 OUTPUT = "/drumline/output"
 DATA = "/drumline/data"
 PREPARED = "prepared"  # the folder on a volume that a preparation makes
-BEGUN = "begun"  # what the run's own object says, and a file among the parts then: nobody's name is waited for any more
+NAMES_NOT_AWAITED = (
+    "begun"  # what the run's own object says, and a file among the parts then: nobody's name is waited for any more
+)
 
 
 def place(plan: Plan, *, attempt: int = 0) -> Placement:

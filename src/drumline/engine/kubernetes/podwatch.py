@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline.engine.incarnation import Incarnation
+from drumline.engine.kubernetes.answer_fields import mapping, text
 from drumline.engine.kubernetes.api import Change
-from drumline.engine.kubernetes.pods import (
+from drumline.engine.kubernetes.pod_status import (
     PodEnded,
-    PodRuns,
+    PodRunning,
     is_over,
-    is_to_go,
+    is_terminating,
     main_container,
-    read_pod,
+    read_pod_status,
     started_at,
 )
-from drumline.engine.kubernetes.shape import mapping, text
-from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
+from drumline.engine.kubernetes.wait_reason import PodEvent, PodWaiting, read_event
 from drumline.engine.notes import End, note, read_notes
 from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker, Tracked
@@ -48,12 +48,12 @@ class TrackedPod(Tracked):
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         super().__init__(incarnation, folder)
         self.pod: Pod | None = None
-        self.makers: tuple[str, ...] = ()  # what should make its pod, by name
-        self.trouble: PodWaits | None = None
+        self.controllers: tuple[str, ...] = ()  # what should make its pod, by name
+        self.trouble: PodWaiting | None = None
         self.is_stopped = False  # by this supervisor
         self.grace_seconds: float | None = None  # with which it was deleted last
         self.patient_until = 0.0  # UTC; before that, it is not taken for lost
-        self.waits = PodWaits()
+        self.waits = PodWaiting()
         self.reported_wait = ("", "", False)
         self.waits_reported = 0
         self.started_at = 0.0  # UTC
@@ -114,13 +114,13 @@ class PodWatch:
         self.due: asyncio.Queue[FollowLog | DrainLog | DeletePod] = asyncio.Queue()  # for the session to do
         self.listed = asyncio.Event()  # all that there is has been seen
 
-    def ask(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
+    def track(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
         """Report these from now on; return them."""
         found = self._tracker.ask(incarnations)
         self._look_at_all(each for each in found if each.end is None)
         return found
 
-    def see(self, change: Change) -> None:
+    def handle_pods(self, change: Change) -> None:
         """Take in what the watch has seen of pods."""
         if change.what == "LISTED":
             self.listed.set()
@@ -135,7 +135,7 @@ class PodWatch:
         else:
             self._look_at_all(found)
 
-    def hear(self, change: Change) -> None:
+    def handle_events(self, change: Change) -> None:
         """Take in what the cluster's events say that no status does."""
         for event in change.objects:
             trouble = read_event(event)
@@ -148,17 +148,17 @@ class PodWatch:
                 else:
                     self.wait(each, trouble.wait)
 
-    def end_unseen(self, incarnation: Incarnation, exit_: Exit) -> None:
+    def end_without_pod(self, incarnation: Incarnation, exit_: Exit) -> None:
         """Report the end of an incarnation that has no pod, and will have none."""
         found = self._tracker.find(incarnation)
         if found.pod is None:
             self._tracker.end(found, End(exit_, self._loop.time(), has_started=False))
 
-    def _concerned(self, trouble: Trouble) -> list[TrackedPod]:
+    def _concerned(self, trouble: PodEvent) -> list[TrackedPod]:
         """Return the replicas that an event is about; those without a pod if it is about what makes pods."""
         if trouble.kind == "Pod":
             return [self._by_pod[trouble.name]] if trouble.name in self._by_pod else []
-        return [each for each in self._tracker if each.pod is None and trouble.name in each.makers]
+        return [each for each in self._tracker if each.pod is None and trouble.name in each.controllers]
 
     def _recognize(self, pod: Pod) -> TrackedPod | None:
         """Return the incarnation of a pod; the first pod of one is its own, any other is not."""
@@ -184,26 +184,26 @@ class PodWatch:
             return
         # A kubelet that has begun to wait for the end of a grace waits for all of it, even if less is asked for then.
         now = time.time() if time.time() >= kept.patient_until else 0.0
-        standing = read_pod(kept.pod, now=now, deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
-        match standing:
-            case PodRuns():
-                if standing.started_at is not None:
-                    self._start(kept, standing.started_at)
-                if standing.overdue_at is not None:
-                    wait = max(0.1, max(standing.overdue_at, kept.patient_until) - time.time())
+        status = read_pod_status(kept.pod, now=now, deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
+        match status:
+            case PodRunning():
+                if status.started_at is not None:
+                    self._start(kept, status.started_at)
+                if status.overdue_at is not None:
+                    wait = max(0.1, max(status.overdue_at, kept.patient_until) - time.time())
                     self._loop.call_later(wait, partial(self._look, kept))
-            case PodWaits():
-                self.wait(kept, standing)
+            case PodWaiting():
+                self.wait(kept, status)
             case PodEnded():
-                started = standing.container == main_container(kept.pod)
+                started = status.container == main_container(kept.pod)
                 kept.started_at = kept.started_at or started_at(kept.pod) or time.time()
-                at = self._at(standing)
-                self._begin_end(kept, End(standing.exit, at, has_started=started), standing.container)
+                at = self._at(status)
+                self._begin_end(kept, End(status.exit, at, has_started=started), status.container)
 
-    def _at(self, standing: PodEnded) -> float:
+    def _at(self, status: PodEnded) -> float:
         """When it ended by the loop's clock: as late in its second as it can be, for it was not seen before that."""
         now = time.time()
-        at = now if standing.ended_at is None else min(now, standing.ended_at + _SECOND)
+        at = now if status.ended_at is None else min(now, status.ended_at + _SECOND)
         at = self._loop.time() - (now - at)
         return max(at, self._last_end_at + _APART)
 
@@ -214,7 +214,7 @@ class PodWatch:
             self._tracker.start(kept)
             self.due.put_nowait(FollowLog(kept, main_container(kept.pod)))
 
-    def wait(self, kept: TrackedPod, wait: PodWaits) -> None:
+    def wait(self, kept: TrackedPod, wait: PodWaiting) -> None:
         """Tell for what a life waits, once per change; what is part of every start only if it takes long."""
         if kept.has_started or kept.end or not kept.is_asked or wait == kept.waits:
             return
@@ -224,7 +224,7 @@ class PodWatch:
         else:
             self._report_wait(kept, wait)
 
-    def _report_wait(self, kept: TrackedPod, wait: PodWaits) -> None:
+    def _report_wait(self, kept: TrackedPod, wait: PodWaiting) -> None:
         said = (wait.reason, wait.message, wait.is_fatal)
         if kept.waits_reported >= _MOST_WAITS:
             return
@@ -246,7 +246,7 @@ def _order(kept: TrackedPod) -> tuple[float, bool, int]:
     """Where an end stands among others: by its second, whether it was told to go, which the cluster knew first."""
     if kept.pod is None:
         return 0.0, False, 0
-    standing = read_pod(kept.pod, now=time.time())
-    at = standing.ended_at if isinstance(standing, PodEnded) else None
+    status = read_pod_status(kept.pod, now=time.time())
+    at = status.ended_at if isinstance(status, PodEnded) else None
     version = str(kept.pod["metadata"].get("resourceVersion"))
-    return at or 0.0, is_to_go(kept.pod), int(version) if version.isdecimal() and len(version) < 20 else 0
+    return at or 0.0, is_terminating(kept.pod), int(version) if version.isdecimal() and len(version) < 20 else 0

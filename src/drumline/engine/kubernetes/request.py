@@ -11,11 +11,17 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from drumline.engine.kubernetes.door import CONFUSED, CUT, STREAM_TIMEOUT, away, no_credentials
+from drumline.engine.kubernetes.answer_fields import text
+from drumline.engine.kubernetes.api_errors import ApiLocation, TooLargeError, UnreachableError, is_from_node, refusal
+from drumline.engine.kubernetes.backoff import Backoff
+from drumline.engine.kubernetes.connection import (
+    CREDENTIALS_ERRORS,
+    REQUEST_ERROR,
+    STREAM_TIMEOUT,
+    credentials_error,
+    unreachable,
+)
 from drumline.engine.kubernetes.paths import Object
-from drumline.engine.kubernetes.pause import Pause
-from drumline.engine.kubernetes.refusal import AwayError, TooLargeError, Where, is_from_node, refusal
-from drumline.engine.kubernetes.shape import text
 from drumline.errors import EngineError
 
 if TYPE_CHECKING:
@@ -30,13 +36,13 @@ _ANSWER_SECONDS = 120.0  # for all of an answer, also one that comes byte by byt
 class Requests:
     """Asks one server, so many things at once; raises an AwayError for what waiting may change, else a RefusedError."""
 
-    def __init__(self, client: AsyncClient, where: Where, *, patience_seconds: float) -> None:
+    def __init__(self, client: AsyncClient, where: ApiLocation, *, patience_seconds: float) -> None:
         self._client = client
         self._where = where
         self._patience_seconds = patience_seconds
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
 
-    async def ask(
+    async def send(
         self,
         method: str,
         path: str,
@@ -53,7 +59,7 @@ class Requests:
         """
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = None if body is None else json.dumps(body).encode()
-        pause = Pause(self._patience_seconds if patience_seconds is None else patience_seconds)
+        pause = Backoff(self._patience_seconds if patience_seconds is None else patience_seconds)
         while True:
             request = self._client.build_request(
                 method, path, params=dict(params or {}), content=content, headers={"Content-Type": kind}
@@ -66,13 +72,13 @@ class Requests:
                     finally:
                         await response.aclose()
             except TimeoutError as error:
-                await pause.take(away(error, self._where))
-            except CUT as error:
-                await pause.take(away(error, self._where))
-            except AwayError as trouble:
-                await pause.take(trouble)
-            except CONFUSED as error:
-                raise no_credentials(error, self._where) from None
+                await pause.wait(unreachable(error, self._where))
+            except REQUEST_ERROR as error:
+                await pause.wait(unreachable(error, self._where))
+            except UnreachableError as trouble:
+                await pause.wait(trouble)
+            except CREDENTIALS_ERRORS as error:
+                raise credentials_error(error, self._where) from None
             else:
                 return answer
 
@@ -84,23 +90,23 @@ class Requests:
         request = self._client.build_request("GET", path, params=params, timeout=STREAM_TIMEOUT)
         try:
             response = await self._client.send(request, stream=True)
-        except CUT as error:
-            raise away(error, self._where) from None
-        except CONFUSED as error:
-            raise no_credentials(error, self._where) from None
+        except REQUEST_ERROR as error:
+            raise unreachable(error, self._where) from None
+        except CREDENTIALS_ERRORS as error:
+            raise credentials_error(error, self._where) from None
         try:
             if response.status_code >= 400:
                 await self._refuse(response, what)
             yield response
-        except CUT as error:
-            raise away(error, self._where) from None
+        except REQUEST_ERROR as error:
+            raise unreachable(error, self._where) from None
         finally:
             await response.aclose()
 
     async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
         """Return what a plain request is refused with that was refused in another form; nothing if it is cut."""
         request = self._client.build_request("GET", path, params=params)
-        with suppress(CUT, TimeoutError):
+        with suppress(REQUEST_ERROR, TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
                 response = await self._client.send(request, stream=True)
                 try:
@@ -123,7 +129,7 @@ class Requests:
         status, answer = response.status_code, await _refusal_in(response)
         if status == 429 or status >= 500 or is_from_node(status, answer):
             said = text(answer.get("message")) or f"HTTP {status}"
-            raise AwayError(f"the cluster at {self._where.server} answers: {said}", _asked_to_wait(response))
+            raise UnreachableError(f"the cluster at {self._where.server} answers: {said}", _asked_to_wait(response))
         raise refusal(status, answer, self._where, what)
 
 

@@ -13,21 +13,27 @@ from types import MappingProxyType
 from drumline.engine.events import EventQueue
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import mapping, text
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.client import ClusterClient
-from drumline.engine.kubernetes.code import pack_project
-from drumline.engine.kubernetes.door import open_door
+from drumline.engine.kubernetes.connection import open_client
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS, PodControllers
 from drumline.engine.kubernetes.image.helper import BuildHelper
-from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, Collector
-from drumline.engine.kubernetes.makers import OPERATED, Makers
-from drumline.engine.kubernetes.metrics import Source
-from drumline.engine.kubernetes.opinion import objections, remarks
+from drumline.engine.kubernetes.logs import LONGEST_FINISH_SECONDS, LogCollector
+from drumline.engine.kubernetes.metrics import MetricsSource
 from drumline.engine.kubernetes.place import awaits_names, place
-from drumline.engine.kubernetes.planned import cluster_of
-from drumline.engine.kubernetes.pods import CONFIRM_SECONDS, has_run, is_silent, is_to_go, main_container
+from drumline.engine.kubernetes.plan_options import cluster_of
+from drumline.engine.kubernetes.pod_status import (
+    CONFIRM_SECONDS,
+    has_run,
+    is_terminating,
+    is_unreachable,
+    main_container,
+)
 from drumline.engine.kubernetes.podwatch import DeletePod, DrainLog, FollowLog, PodWatch, TrackedPod
-from drumline.engine.kubernetes.shape import mapping, text
-from drumline.engine.kubernetes.tally import Tally
+from drumline.engine.kubernetes.project import pack_project
+from drumline.engine.kubernetes.usage_totals import UsageTotals
+from drumline.engine.kubernetes.validate import find_problems, find_warnings
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed, Site
 from drumline.engine.tasks import Tasks, Work
@@ -56,20 +62,20 @@ class ClusterSession:
         loop, tell = asyncio.get_running_loop(), self._events.put
         self._build = BuildHelper(run_dir, site, loop, tell) if BUILD in plan.helpers else None
         self._placed = plan  # as it was placed last
-        client, where = open_door(cluster.context, cluster.namespace, cluster.kubeconfig)
+        client, where = open_client(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
-        self._is_operated = plan.engine in OPERATED
+        self._is_operated = plan.engine in OPERATOR_KINDS
         self._tell = tell
         self._api = Api(client, where, patience_seconds=inf)
         self._cluster = ClusterClient(self._api, plan, run_dir, self._warn)
         self._pack = partial(pack_project, site=site)
-        self._logs = Collector(self._api)
-        self._metrics = Source(self._api, names.selector(plan))
+        self._logs = LogCollector(self._api)
+        self._metrics = MetricsSource(self._api, names.selector(plan))
         self._tasks = Tasks(loop)
-        self._makers = Makers(plan)
+        self._controllers = PodControllers(plan)
         self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, tell)
-        self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.settled)
-        self._tally = Tally(loop.time, time.time, boot_id())
+        self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.known_incarnation)
+        self._usage_totals = UsageTotals(loop.time, time.time, boot_id())
         self._attempt = 0  # that was started last
         self._has_begun = False  # the cluster knows that a replica of this attempt has ended
         self._launched: set[Incarnation] = set()  # by us
@@ -86,27 +92,27 @@ class ClusterSession:
         """Give every replica the name that its pod will have; nothing is claimed."""
         del keep
         self._placed = plan
-        return Placed(place(plan, attempt=attempt), tuple(remarks(plan)))
+        return Placed(place(plan, attempt=attempt), tuple(find_warnings(plan)))
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Create the Jobs of those that have none."""
-        for objection in objections(self._placed, launches):
-            raise EngineError(objection)
+        for problem in find_problems(self._placed, launches):
+            raise EngineError(problem)
         if launches:
             self._start(self._placed, launches)
 
     def _start(self, plan: Plan, launches: Sequence[Launch]) -> None:
         lives = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         self._attempt = launches[0].attempt
-        kept = self._pods.ask(lives)
+        kept = self._pods.track(lives)
         wanted = [each.id for each in kept if each.end is None and each.id not in self._launched]
         self._launched.update(lives)
         for each in kept:
-            each.makers = self._makers.of(each.id)
+            each.controllers = self._controllers.names_of(each.id)
         if wanted:
-            has_begun = self._has_ended_replica()
+            has_ended_replica = self._has_ended_replica()
             starts = [lives[each] for each in wanted]
-            self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_begun=has_begun), wanted))
+            self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_ended_replica=has_ended_replica), wanted))
         self._has_begun = False
         self._release_waiting()
 
@@ -115,10 +121,10 @@ class ClusterSession:
         if helper == BUILD and self._build:
             self._build.start(plan, incarnation=incarnation)
             return
-        (kept,) = self._pods.ask([Incarnation(helper, 0, incarnation)])
+        (kept,) = self._pods.track([Incarnation(helper, 0, incarnation)])
         if kept.end is None and kept.id not in self._launched:
             self._launched.add(kept.id)
-            kept.makers = self._makers.of(kept.id)
+            kept.controllers = self._controllers.names_of(kept.id)
             self._tasks.begin(self._submit(self._start_helper(plan, kept.id), [kept.id]))
 
     async def stop(
@@ -134,7 +140,7 @@ class ClusterSession:
             self._build.stop(incarnations.get(BUILD, 0), grace_seconds=grace_seconds)
         grace_seconds = max(grace_seconds, _LEAST_GRACE_SECONDS)
         lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas if each != BUILD]
-        left = [each for each in self._pods.ask(lives) if each.end is None]
+        left = [each for each in self._pods.track(lives) if each.end is None]
         for each in left:
             each.is_stopped = True
             self._unwanted.add(names.job(self._plan, each.id.replica, each.id.attempt, each.id.incarnation))
@@ -151,13 +157,13 @@ class ClusterSession:
             is_gone = False
             try:
                 async with asyncio.timeout(_REMOVE_SECONDS):
-                    is_gone = await self._cluster.orders.remove()
+                    is_gone = await self._cluster.objects.remove()
             except TimeoutError:
                 pass
             except DrumlineError as error:
                 self._warn(error.message)
             if not is_gone:
-                self._log_remains()
+                self._log_leftovers()
             await self.hang_up()
 
     async def hang_up(self) -> None:
@@ -176,12 +182,12 @@ class ClusterSession:
         """Return the last usage that the cluster has reported of each incarnation."""
         lives = [each for each in self._tracker if each.pod and each.take_measured()]
         pods = {each.pod_name: each.node for each in lives if not each.is_over}
-        if pods and self._tally.is_due(watched=watched):
+        if pods and self._usage_totals.is_due(watched=watched):
             self._tasks.begin(self._measure(pods))
-        return [*self._tally.measure(lives)]
+        return [*self._usage_totals.measure(lives)]
 
     async def _measure(self, pods: Mapping[str, str]) -> None:
-        self._tally.take(await self._metrics.read(pods))
+        self._usage_totals.add(await self._metrics.read(pods))
 
     def _release_waiting(self) -> None:
         """Have no replica wait for the name of one that has ended."""
@@ -210,21 +216,21 @@ class ClusterSession:
         """Delete a pod, or what would have made it, as soon as all that there is has been seen."""
         await self._pods.listed.wait()
         if kept.end is None and kept.pod is None:
-            stop = partial(self._cluster.stop_early, kept.id, self._useless_maker(kept.id))
-            was_there = await self._cluster.insist(stop)
+            stop = partial(self._cluster.delete_controller, kept.id, self._useless_maker(kept.id))
+            was_there = await self._cluster.retry(stop)
             if was_there is not None:
-                self._pods.end_unseen(kept.id, _STOPPED_EARLY if was_there else NEVER_STARTED)
+                self._pods.end_without_pod(kept.id, _STOPPED_EARLY if was_there else NEVER_STARTED)
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
     def _useless_maker(self, incarnation: Incarnation) -> str | None:
         """Return the Job that would have made a pod for this incarnation, if no other one needs it."""
-        (maker, *_) = self._makers.of(incarnation)
+        (maker, *_) = self._controllers.names_of(incarnation)
         replica, attempt = incarnation.replica, incarnation.attempt
         if replica.is_helper or maker == names.job(self._plan, replica, attempt, incarnation.incarnation):
             return maker
         others = [Incarnation(each.id, attempt, 0) for each in self._plan.replicas]
-        sharing = [self._tracker.find(each) for each in others if self._makers.of(each)[0] == maker]
+        sharing = [self._tracker.find(each) for each in others if self._controllers.names_of(each)[0] == maker]
         return maker if all(each.is_stopped or each.end for each in sharing) else None
 
     async def _stop_operated(self, left: Sequence[TrackedPod], grace_seconds: float) -> None:
@@ -236,7 +242,7 @@ class ClusterSession:
         ends = [each.end.exit for each in self._tracker if each.id.attempt == lives[0].attempt and each.end]
         acts = any(end.ok for end in ends) or (self._plan.engine == "jobset" and bool(ends))
         may_wait = acts and grace_seconds > _LEAST_GRACE_SECONDS
-        await self._cluster.insist(partial(self._stop_all, lives, grace_seconds, may_wait=may_wait))
+        await self._cluster.retry(partial(self._stop_all, lives, grace_seconds, may_wait=may_wait))
 
     async def _stop_all(self, lives: Sequence[Incarnation], grace_seconds: float, *, may_wait: bool) -> None:
         """End an operator's object, then all pods but those that the operator deletes."""
@@ -248,17 +254,17 @@ class ClusterSession:
         there = await self._cluster.find_pods(lives)
         for life in lives:
             if life not in there:
-                self._pods.end_unseen(life, NEVER_STARTED)
+                self._pods.end_without_pod(life, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
         """Delete a pod with this grace, unless it has a shorter one; where a kubelet waits for a longer one, kill."""
         if kept.pod is None or (kept.grace_seconds is not None and grace_seconds >= kept.grace_seconds):
             return
-        is_late = kept.grace_seconds is not None or is_to_go(kept.pod)
+        is_late = kept.grace_seconds is not None or is_terminating(kept.pod)
         kept.grace_seconds = grace_seconds
         self._delete(kept)
         if is_late:
-            self._tasks.begin(self._cluster.hurry(kept.pod_name, main_container(kept.pod), grace_seconds))
+            self._tasks.begin(self._cluster.kill_after_grace(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: TrackedPod) -> None:
         """Delete a pod with the grace of its stop; one that was not stopped with the least grace: its Job is over."""
@@ -270,21 +276,21 @@ class ClusterSession:
             async def delete() -> None:
                 await self._api.delete("Pod", name, grace_seconds=grace, uid=uid)
 
-            self._tasks.begin(self._cluster.insist(delete))
+            self._tasks.begin(self._cluster.retry(delete))
 
     async def _watch_pods(self) -> None:
         async for change in self._cluster.pod_changes():
-            self._pods.see(change)
+            self._pods.handle_pods(change)
             self._release_waiting()
             for pod in change.objects:
-                if is_silent(pod) and not is_to_go(pod):
+                if is_unreachable(pod) and not is_terminating(pod):
                     lost = span(cluster_of(self._plan).lost_seconds)
                     node = text(mapping(pod.get("spec")).get("nodeName"))
                     self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
 
     async def _watch_events(self) -> None:
         async for change in self._cluster.event_changes():
-            self._pods.hear(change)
+            self._pods.handle_events(change)
 
     async def _do_what_is_due(self) -> None:
         """Do what follows from what was seen of pods."""
@@ -312,26 +318,26 @@ class ClusterSession:
             self._warnings.add(message)
             self._tell(EngineWarned(self._attempt, message))
 
-    def _log_remains(self) -> None:
+    def _log_leftovers(self) -> None:
         """Say in the supervisor's log what has to be removed by hand."""
         where = self._api.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         log(f"something of the run is left in the cluster; `{shows}` shows it")
 
-    async def _start_jobs(self, plan: Plan, launches: Sequence[Launch], *, has_begun: bool) -> None:
-        if missing := await self._cluster.find_missing(plan, launches):
+    async def _start_jobs(self, plan: Plan, launches: Sequence[Launch], *, has_ended_replica: bool) -> None:
+        if missing := await self._cluster.find_unsubmitted(plan, launches):
             parts = await self._share(plan)
-            await self._cluster.start(plan, missing, parts, self._unwanted, has_begun=has_begun)
+            await self._cluster.start(plan, missing, parts, self._unwanted, has_ended_replica=has_ended_replica)
 
     async def _start_helper(self, plan: Plan, helper: Incarnation) -> None:
         await self._cluster.prepare(plan, helper, await self._share(plan), self._unwanted)
 
     async def _share(self, plan: Plan) -> int:
-        parts, code = await self._cluster.orders.share(plan, self._pack)
-        for remark in code.remarks if code else ():
-            self._warn(remark)
-        if code and code.files:
-            self._tell(ProjectCarried(code.files, code.size_bytes))
+        parts, project = await self._cluster.objects.create_shared(plan, self._pack)
+        for warning in project.warnings if project else ():
+            self._warn(warning)
+        if project and project.files:
+            self._tell(ProjectCarried(project.files, project.size_bytes))
         return parts
 
     async def _submit(self, work: Work, lives: Sequence[Incarnation]) -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from drumline.engine.health import FINE, MISSING, UNSURE
-from drumline.engine.kubernetes import diagnosis, room
-from drumline.engine.kubernetes.orders import kinds_of
+from drumline.engine.kubernetes import capacity, diagnosis
+from drumline.engine.kubernetes.capacity import Amount, Node
+from drumline.engine.kubernetes.objects import kinds_of
 from drumline.engine.kubernetes.paths import plural
-from drumline.engine.kubernetes.planned import Cluster, Image, Volume
-from drumline.engine.kubernetes.reach import rights_of
-from drumline.engine.kubernetes.room import Amount, Node
+from drumline.engine.kubernetes.permissions import permissions_of
+from drumline.engine.kubernetes.plan_options import Cluster, Image, Volume
 from drumline.plan.codec import to_options
 from drumline.plan.types import Plan, Preparation, Replica, ReplicaId, Resources, Secret
 
@@ -53,14 +53,14 @@ def pod(on: str, *cpus: str, phase: str = "Running", before: str = "0") -> dict[
     [("v1.35.8", FINE), ("v1.29.0-gke.1", FINE), ("v1.28.9+k3s1", MISSING), ("1.9", MISSING), ("", UNSURE)],
 )
 def test_an_old_server_is_refused(text: str, verdict: str) -> None:
-    found = diagnosis.judge_version(text)
+    found = diagnosis.check_version(text)
     assert found.verdict == verdict
     assert "1.29" in f"{found.words} {found.hint}"
 
 
 def test_what_others_ask_for_is_not_free() -> None:
     pods = [pod("a", "500m", "1"), pod("a", "250m", before="2"), pod("a", "3", phase="Succeeded"), pod("b", "4")]
-    (free,) = room.open_nodes([node("a")], pods, selector={}, tolerations=())
+    (free,) = capacity.eligible_nodes([node("a")], pods, selector={}, tolerations=())
     assert free.free.cpus == pytest.approx(4 - 1.5 - 2)
     assert free.free.memory_bytes == (8 - 3) * GIB
 
@@ -76,7 +76,7 @@ def test_nodes_that_would_not_take_the_pods_do_not_count() -> None:
     ]
 
     def names(selector: Mapping[str, str], *tolerations: Mapping[str, Any]) -> list[str]:
-        return [each.name for each in room.open_nodes(nodes, (), selector=selector, tolerations=tolerations)]
+        return [each.name for each in capacity.eligible_nodes(nodes, (), selector=selector, tolerations=tolerations)]
 
     assert names({"zone": "a"}) == ["soft"]
     assert names({}) == ["other", "soft"]
@@ -91,20 +91,20 @@ def nodes(*free: Amount, whole: Amount | None = None) -> list[Node]:
 
 def test_a_gang_that_fits_fits_whole() -> None:
     two = [Resources(cpus=2), Resources(cpus=1), Resources(cpus=3)]
-    assert diagnosis.judge_room(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == FINE
-    found = diagnosis.judge_room(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
+    assert diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == FINE
+    found = diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
     assert (found.verdict, found.words.partition(";")[0]) == (
         UNSURE,
         "not now: no place is left for worker.1, who wants 1 cpus, 0 B",
     )
-    found = diagnosis.judge_room(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
+    found = diagnosis.check_capacity(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
     assert found.verdict == MISSING
     assert found.words == "even empty, 1 node cannot hold worker.0 and 1 more, who wants 0 cpus, 0 B, 1 GPUs"
-    assert diagnosis.judge_room([], line(Resources())).verdict == MISSING
+    assert diagnosis.check_capacity([], line(Resources())).verdict == MISSING
 
 
 def test_who_asks_for_nothing_fits_on_a_full_node() -> None:
-    assert diagnosis.judge_room(nodes(Amount(-0.5, -1)), line(Resources())).verdict == FINE
+    assert diagnosis.check_capacity(nodes(Amount(-0.5, -1)), line(Resources())).verdict == FINE
 
 
 CLASSES = [
@@ -128,32 +128,32 @@ CLASSES = [
     ],
 )
 def test_a_claim_needs_a_class(volume: Volume | None, verdict: str, words: str) -> None:
-    found = diagnosis.judge_storage(CLASSES, volume)
+    found = diagnosis.check_storage(CLASSES, volume)
     assert found.verdict == verdict
     assert words in found.words
 
 
 def test_without_a_default_class_the_spec_has_to_name_one() -> None:
-    assert diagnosis.judge_storage(CLASSES[:1], Volume(size_bytes=GIB)).verdict == MISSING
-    assert diagnosis.judge_storage(CLASSES[:1], None).verdict == UNSURE
+    assert diagnosis.check_storage(CLASSES[:1], Volume(size_bytes=GIB)).verdict == MISSING
+    assert diagnosis.check_storage(CLASSES[:1], None).verdict == UNSURE
 
 
 def test_whether_policies_are_enforced_is_a_guess_from_what_runs_on_the_nodes() -> None:
-    assert diagnosis.judge_policies(["kube-proxy", "calico-node"], needed=True).words == (
+    assert diagnosis.check_policies(["kube-proxy", "calico-node"], needed=True).words == (
         "probably enforced, by calico-node"
     )
-    assert diagnosis.judge_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == UNSURE
+    assert diagnosis.check_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == UNSURE
 
 
 def test_rights_are_those_that_this_run_needs() -> None:
     quiet = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=False))
-    resources = {right.resource for right in rights_of("kubernetes", quiet)}
+    resources = {right.resource for right in permissions_of("kubernetes", quiet)}
     assert {"jobs", "pods", "configmaps", "services"} <= resources
     assert not resources & {"networkpolicies", "persistentvolumeclaims", "secrets", "jobsets", "tfjobs"}
     loud = line(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
-    resources = {right.resource for right in rights_of("jobset", loud)}
+    resources = {right.resource for right in permissions_of("jobset", loud)}
     assert {"jobsets", "networkpolicies", "persistentvolumeclaims", "secrets"} <= resources
-    assert {right.verb for right in rights_of("jobset", loud) if right.resource == "jobs"} == {"list"}
+    assert {right.verb for right in permissions_of("jobset", loud) if right.resource == "jobs"} == {"list"}
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
@@ -166,11 +166,11 @@ def test_what_is_listed_when_a_run_is_removed_is_what_its_user_had_to_be_allowed
     plan = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=policy), env=env)
     helper = Preparation("prepare-data", "DATA_DIR", "/data", ("true",), {})
     plan = plan.replace(engine=engine, preparations=(helper,) if prepared else ())
-    may_list = {right.resource for right in rights_of(engine, plan) if right.verb == "list"}
+    may_list = {right.resource for right in permissions_of(engine, plan) if right.verb == "list"}
     assert {plural(kind) for kind in kinds_of(plan)} <= may_list
 
 
 def test_a_builder_is_needed_only_by_who_builds(tmp_path: object) -> None:
     nobody = {"PATH": str(tmp_path)}
-    assert diagnosis.judge_builder(nobody, needed=True).verdict == MISSING
-    assert diagnosis.judge_builder(nobody, needed=False).verdict == UNSURE
+    assert diagnosis.check_builder(nobody, needed=True).verdict == MISSING
+    assert diagnosis.check_builder(nobody, needed=False).verdict == UNSURE

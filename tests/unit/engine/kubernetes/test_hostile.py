@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 
 from drumline.engine.incarnation import Incarnation
+from drumline.engine.kubernetes.answer_fields import seconds_of, text
 from drumline.engine.kubernetes.api import Change
-from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
+from drumline.engine.kubernetes.api_errors import ApiLocation, is_from_node, refusal
+from drumline.engine.kubernetes.capacity import eligible_nodes
+from drumline.engine.kubernetes.log_lines import Cursor, LogPiece, LogStream, parse_time
 from drumline.engine.kubernetes.logfile import LogFile, read_cursor
-from drumline.engine.kubernetes.metrics import Reading, read_metrics, read_summary
+from drumline.engine.kubernetes.metrics import UsageSample, read_metrics, read_summary
 from drumline.engine.kubernetes.operators import _attempt, _is_over
-from drumline.engine.kubernetes.pods import PodEnded, is_silent, is_to_go, read_pod, started_at
+from drumline.engine.kubernetes.pod_exec import read_status
+from drumline.engine.kubernetes.pod_status import PodEnded, is_terminating, is_unreachable, read_pod_status, started_at
 from drumline.engine.kubernetes.podwatch import PodWatch, TrackedPod
-from drumline.engine.kubernetes.refusal import Where, is_from_node, refusal
-from drumline.engine.kubernetes.room import open_nodes
-from drumline.engine.kubernetes.shape import seconds_of, text
-from drumline.engine.kubernetes.shell import read_status
-from drumline.engine.kubernetes.tally import Tally
-from drumline.engine.kubernetes.waits import read_event, slim_event
+from drumline.engine.kubernetes.usage_totals import UsageTotals
+from drumline.engine.kubernetes.wait_reason import read_event, trim_event
 from drumline.engine.tracker import ReplicaTracker
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
@@ -68,9 +68,9 @@ def pods_with_one_strange_value() -> Iterator[Json]:
 
 def test_a_status_with_any_value_of_another_type_is_read() -> None:
     for pod in pods_with_one_strange_value():
-        standing = read_pod(pod, now=time.time(), deleted=False)
-        read_pod(pod, now=time.time(), deleted=True, asked=True)
-        assert (is_silent(pod), is_to_go(pod)) in product((False, True), repeat=2)
+        standing = read_pod_status(pod, now=time.time(), deleted=False)
+        read_pod_status(pod, now=time.time(), deleted=True, asked=True)
+        assert (is_unreachable(pod), is_terminating(pod)) in product((False, True), repeat=2)
         started_at(pod)
         if isinstance(standing, PodEnded):
             assert standing.exit.message.isprintable()
@@ -80,7 +80,7 @@ def test_a_status_with_any_value_of_another_type_is_read() -> None:
 def ended(**terminated: Any) -> PodEnded:
     """Return how a pod has ended whose container says this."""
     status = {"containerStatuses": [{"name": "replica", "state": {"terminated": terminated}}]}
-    found = read_pod({"spec": {"containers": [{"name": "replica"}]}, "status": status}, now=time.time())
+    found = read_pod_status({"spec": {"containers": [{"name": "replica"}]}, "status": status}, now=time.time())
     assert isinstance(found, PodEnded)
     return found
 
@@ -116,7 +116,7 @@ def test_an_event_of_any_shape_is_read(reason: str) -> None:
     assert read_event(event)
     for path, new in product(paths_of(event), STRANGE):
         strange = replaced(event, path, new)
-        found, slim = read_event(strange), slim_event(strange)
+        found, slim = read_event(strange), trim_event(strange)
         assert found == (read_event(slim) if slim else None)
         assert found is None or found.wait.message.isprintable()
 
@@ -125,7 +125,7 @@ def test_an_event_is_read_in_a_moment_whatever_it_says_and_little_of_it_is_kept(
     quota = "exceeded quota: a, requested: " + ", used: " * 200_000
     event = {"reason": "FailedCreate", "message": f'pods "a" is forbidden: {quota}', "metadata": {"x": "y" * 10**6}}
     began = time.process_time()
-    slim = slim_event(event)
+    slim = trim_event(event)
     assert time.process_time() - began < 1.0
     assert slim
     assert len(json.dumps(slim)) < 4096
@@ -187,15 +187,15 @@ def test_metrics_of_any_shape_are_readings_of_sane_numbers() -> None:
 
 def test_a_reading_from_the_future_does_not_hide_those_that_follow(tmp_path: Path) -> None:
     wall = 1000.0
-    tally = Tally(lambda: wall, lambda: wall, "boot")
+    totals = UsageTotals(lambda: wall, lambda: wall, "boot")
     life = TrackedPod(LIFE, tmp_path)
     life.pod, life.started_at = {"metadata": {"name": "burn"}}, 900.0
-    tally.take([Reading("burn", 253402300799.0, cpus=1.0)])
-    (first,) = tally.measure([life])
+    totals.add([UsageSample("burn", 253402300799.0, cpus=1.0)])
+    (first,) = totals.measure([life])
     assert first.cpu_seconds == 100.0
     wall = 1010.0
-    tally.take([Reading("burn", 1010.0, cpus=2.0)])
-    (second,) = tally.measure([life])
+    totals.add([UsageSample("burn", 1010.0, cpus=2.0)])
+    (second,) = totals.measure([life])
     assert second.cpu_seconds == 120.0
 
 
@@ -234,7 +234,7 @@ def test_a_refusal_may_have_any_shape() -> None:
     for path, new, status in product(paths_of(answer), STRANGE, (401, 403, 404, 409)):
         changed = replaced(answer, path, new)
         is_from_node(status, changed)
-        assert refusal(status, changed, Where("c", "s", "n"), "read").message.isprintable()
+        assert refusal(status, changed, ApiLocation("c", "s", "n"), "read").message.isprintable()
 
 
 def test_an_object_of_an_operator_may_have_any_shape() -> None:
@@ -259,7 +259,7 @@ def test_pods_of_others_may_have_any_shape_where_room_is_looked_for() -> None:
     }
     for path, new in product(paths_of(pod), (*STRANGE, "9" * 5000)):
         if path != ("spec", "nodeName"):
-            (found,) = open_nodes([node], [replaced(pod, path, new)], selector={}, tolerations=())
+            (found,) = eligible_nodes([node], [replaced(pod, path, new)], selector={}, tolerations=())
             assert str(found.free)
 
 
@@ -282,13 +282,13 @@ def test_the_latest_time_of_a_log_can_be_written_down(tmp_path: Path) -> None:
     at_ns = parse_time(b"2262-04-11T23:47:16.854775807Z")
     assert at_ns == (1 << 63) - 1
     file = LogFile(tmp_path / "a" / "b" / "log")
-    file.append([Piece(at_ns, b"x\n")])
+    file.append([LogPiece(at_ns, b"x\n")])
     assert read_cursor(tmp_path / "a" / "b" / CURSOR).at_ns == at_ns
 
 
 @pytest.mark.parametrize("line", [b"x" * 1000, b"x" * (1 << 16)], ids=["many lines", "one line without an end"])
 def test_what_is_held_back_while_a_line_is_sought_is_bounded(line: bytes) -> None:
-    stream = Stream(Cursor(100, BEGAN_NS, 1, 3))
+    stream = LogStream(Cursor(100, BEGAN_NS, 1, 3))
     begin = spell(BEGAN_NS + 1000)
     stream.feed(begin + b" y")
     sent = got = 0
@@ -302,7 +302,7 @@ def test_what_is_held_back_while_a_line_is_sought_is_bounded(line: bytes) -> Non
 
 def test_a_line_without_an_end_is_linear() -> None:
     began = time.process_time()
-    stream = Stream(Cursor())
+    stream = LogStream(Cursor())
     got = sum(len(piece.data) for piece in stream.feed(spell(BEGAN_NS) + b" y"))
     for _ in range(4096):
         got += sum(len(piece.data) for piece in stream.feed(b"x" * (1 << 16)))
@@ -311,7 +311,7 @@ def test_a_line_without_an_end_is_linear() -> None:
 
 
 def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
-    stream = Stream(Cursor())
+    stream = LogStream(Cursor())
     stream.feed(b"unable to \x1b[2J" + b"y" * 100_000 + b"\n")
     assert stream.remark.isprintable()
     assert len(stream.remark) < 1200
@@ -323,10 +323,10 @@ def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: 
     loop = SimulatedTimeLoop()
     tracker = ReplicaTracker(tmp_path, TrackedPod, loop, told.append)
     lives = PodWatch(tracker, loop, told.append, identify=lambda _: LIFE)
-    (kept,) = lives.ask([LIFE])
-    kept.makers = ("job",)
+    (kept,) = lives.track([LIFE])
+    kept.controllers = ("job",)
     for number in range(1000):
         about = {"kind": "Job", "name": "job"}
         event = {"reason": "FailedCreate", "message": f"Error creating: {number}", "involvedObject": about}
-        lives.hear(Change("ADDED", (event,)))
+        lives.handle_events(Change("ADDED", (event,)))
     assert 100 <= len([each for each in told if isinstance(each, ReplicaWaits)]) <= 200

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.kubernetes.image.builder import Builder, find_builder, is_loopback, qualified, why_none
-from drumline.engine.kubernetes.image.helper import named
+from drumline.engine.kubernetes.image.builder import Builder, explain_no_builder, find_builder, is_loopback, qualified
+from drumline.engine.kubernetes.image.helper import with_image_name
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
-from drumline.engine.kubernetes.planned import Image, cluster_of
+from drumline.engine.kubernetes.plan_options import Image, cluster_of
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
@@ -159,7 +159,9 @@ def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) ->
 
 def test_a_plan_keeps_the_name_that_its_image_had_at_launch(tmp_path: Path) -> None:
     project(tmp_path / "one")
-    plan = named(plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4"), tmp_path / "one")
+    plan = with_image_name(
+        plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4"), tmp_path / "one"
+    )
     again = plan_from_json(plan_to_json(plan))
     assert again == plan
     assert cluster_of(again).image.is_built
@@ -177,7 +179,7 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path / "bin")}
     program(tmp_path / "bin", "docker", 1)
     assert find_builder(environ) is None
-    assert why_none(environ).endswith("docker is there and has no daemon to talk to")
+    assert explain_no_builder(environ).endswith("docker is there and has no daemon to talk to")
     program(tmp_path / "bin", "buildah", 0)
     assert find_builder(environ) == Builder("buildah", str(tmp_path / "bin/buildah"))
     program(tmp_path / "bin", "docker", 0)
@@ -185,6 +187,6 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
 
 
 def test_without_any_builder_that_is_said(tmp_path: Path) -> None:
-    assert why_none({"PATH": str(tmp_path)}) == (
+    assert explain_no_builder({"PATH": str(tmp_path)}) == (
         "nothing on this machine builds images: there is no docker, podman or buildah"
     )

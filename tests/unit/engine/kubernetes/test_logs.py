@@ -13,13 +13,13 @@ import pytest
 
 from drumline.engine.kubernetes import logs
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.logs import Collector, Tempo
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError
+from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
+from drumline.engine.kubernetes.logs import LogCollector, RetryDelays
 from drumline.run.traces import CURSOR
 from scaffold.kubelet import BEGAN_NS, Kubelet
 
 LONG_SECONDS = 30.0
-QUICK = Tempo(0.001, 0.01, 0.01)
+QUICK = RetryDelays(0.001, 0.01, 0.01)
 
 
 class Server:
@@ -68,7 +68,7 @@ class Server:
                 return
             if cut is not None and len(data) >= cut:
                 yield data[sent:cut]
-                raise AwayError("the line was cut")
+                raise UnreachableError("the line was cut")
             if len(data) > sent:
                 yield data[sent:]
                 sent = len(data)
@@ -81,12 +81,14 @@ class Server:
             changed.cancel()
 
 
-def collect(server: Callable[[], Server], path: Path, act: Callable[[Server, Collector], object]) -> tuple[Server, str]:
+def collect(
+    server: Callable[[], Server], path: Path, act: Callable[[Server, LogCollector], object]
+) -> tuple[Server, str]:
     """Follow a log while something happens, then finish it."""
 
     async def run() -> tuple[Server, str]:
         played = server()
-        collector = Collector(cast("Api", played), tempo=QUICK)
+        collector = LogCollector(cast("Api", played), delays=QUICK)
         collector.follow("pod", "replica", path)
         done = act(played, collector)
         if asyncio.iscoroutine(done):
@@ -107,7 +109,7 @@ async def until(path: Path, text: bytes) -> None:
 def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "worker.0" / "log"
 
-    async def act(server: Server, _: Collector) -> None:
+    async def act(server: Server, _: LogCollector) -> None:
         server.write(b"one")
         await until(path, b"one\n")
         server.write(b"two")
@@ -122,8 +124,14 @@ def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
 def test_a_line_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "log"
 
-    async def act(server: Server, _: Collector) -> None:
-        server.troubles = [AwayError("starting"), cut, AwayError("restarting", 0.01), cut, AwayError("busy")]
+    async def act(server: Server, _: LogCollector) -> None:
+        server.troubles = [
+            UnreachableError("starting"),
+            cut,
+            UnreachableError("restarting", 0.01),
+            cut,
+            UnreachableError("busy"),
+        ]
         for number in range(5):
             server.write(b"line %d, which is long enough for a few fragments" % number)
 
@@ -141,7 +149,7 @@ def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
         return kept[0]
 
     async def killed() -> None:
-        collector = Collector(cast("Api", first()), tempo=QUICK)
+        collector = LogCollector(cast("Api", first()), delays=QUICK)
         collector.follow("pod", "replica", path)
         await until(path, b"one\n")
 
@@ -161,7 +169,7 @@ def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
-    async def act(server: Server, _: Collector) -> None:
+    async def act(server: Server, _: LogCollector) -> None:
         server.troubles = [RefusedError("waiting to start", status=400)] * 2
         server.write(b"one")
         await until(path, b"one\n")
@@ -172,8 +180,8 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
 def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
-    async def act(server: Server, _: Collector) -> None:
-        server.troubles = [AwayError("restarting"), RefusedError("no such pod", status=404)]
+    async def act(server: Server, _: LogCollector) -> None:
+        server.troubles = [UnreachableError("restarting"), RefusedError("no such pod", status=404)]
 
     server, why = collect(Server, path, act)
     assert why == "no such pod"
@@ -184,7 +192,7 @@ def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
 def test_nobody_is_given_up_while_it_may_still_say_something(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
-    async def act(server: Server, _: Collector) -> None:
+    async def act(server: Server, _: LogCollector) -> None:
         server.troubles = [RefusedError("no such pod", status=404), RefusedError("may not", status=403)]
         server.write(b"one")
         await until(path, b"one\n")
@@ -197,7 +205,7 @@ def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looke
 
     async def run(*troubles: Exception | int) -> str:
         server = Server()
-        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector = LogCollector(cast("Api", server), delays=QUICK)
         server.write(b"one")
         server.troubles = [*troubles]
         collector.follow("pod", "replica", path)
@@ -209,7 +217,7 @@ def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looke
     assert asyncio.run(run()) == ""
     path.unlink()
     (path.parent / CURSOR).unlink()
-    assert asyncio.run(run(35, *[AwayError("restarting")] * 1000)) == "no such pod"
+    assert asyncio.run(run(35, *[UnreachableError("restarting")] * 1000)) == "no such pod"
 
 
 @pytest.mark.parametrize("end", [b"", b'rpc error: code = NotFound desc = when try to find container "a1": not found'])
@@ -232,7 +240,7 @@ def test_who_was_followed_to_the_end_is_whole_though_it_is_taken_away_meanwhile(
     async def run() -> str:
         server = TakenAway()
         server.write(b"one")
-        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", path)
         await until(path, b"one\n")
         server.is_over.set()
@@ -248,7 +256,7 @@ def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path
         server.write(b"one")
         not_now = RefusedError("is not available", status=400)
         server.troubles = [not_now, not_now]
-        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector = LogCollector(cast("Api", server), delays=QUICK)
         whole = await collector.finish("pod", "replica", tmp_path / "log", LONG_SECONDS)
         server.troubles = [not_now] * 1000
         return whole, await collector.finish("pod", "replica", tmp_path / "other", LONG_SECONDS)
@@ -258,7 +266,7 @@ def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path
 
 
 def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path: Path) -> None:
-    def act(server: Server, _: Collector) -> None:
+    def act(server: Server, _: LogCollector) -> None:
         server.write(b"one")
         server.complaints = 2
 
@@ -266,7 +274,7 @@ def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path:
     _, why = collect(Server, path, act)
     assert (path.read_bytes(), why) == (b"one\n", "")
 
-    def complain(server: Server, _: Collector) -> None:
+    def complain(server: Server, _: LogCollector) -> None:
         server.complaints = 1000
 
     assert collect(Server, tmp_path / "other", complain)[1] == "unable to retrieve container logs"
@@ -275,8 +283,8 @@ def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path:
 def test_whoever_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
     async def run() -> str:
         server = Server()
-        server.troubles = [AwayError("away")] * 1000
-        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", tmp_path / "log", 0.3)
+        server.troubles = [UnreachableError("away")] * 1000
+        return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", tmp_path / "log", 0.3)
 
     assert asyncio.run(run()) == "away"
 
@@ -285,7 +293,7 @@ def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
     async def run() -> int:
         server = Server()
         server.write(b"one")
-        collector = Collector(cast("Api", server), most_followed=3, tempo=QUICK)
+        collector = LogCollector(cast("Api", server), most_followed=3, delays=QUICK)
         paths = [tmp_path / str(number) / "log" for number in range(20)]
         for path in paths:
             collector.follow("pod", "replica", path)
@@ -321,7 +329,7 @@ def test_a_last_line_that_is_written_a_moment_after_the_end_is_there(tmp_path: P
         if first:
             server.write(first)
         server.is_over.set()
-        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, LONG_SECONDS)
+        return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", path, LONG_SECONDS)
 
     assert asyncio.run(run(b"")) == ""
     assert path.read_bytes() == b"saved\n"
@@ -369,7 +377,7 @@ def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
         for number in range(12):
             server.write(b"line %d" % number)
         server.is_over.set()
-        return await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, patience_seconds)
+        return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", path, patience_seconds)
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         assert runner.run(run()) == ""
@@ -385,7 +393,9 @@ def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(t
             server.write(b"line %d" % number)
         server.is_over.set()
         server.silent_cuts = [100, 330]
-        return server, await Collector(cast("Api", server), tempo=QUICK).finish("pod", "replica", path, LONG_SECONDS)
+        return server, await LogCollector(cast("Api", server), delays=QUICK).finish(
+            "pod", "replica", path, LONG_SECONDS
+        )
 
     server, missing = asyncio.run(run())
     assert missing == ""
@@ -417,7 +427,7 @@ def test_a_new_file_that_is_begun_while_a_long_one_is_read_is_found(
         server = Forgetful()
         for _ in range(backlog_bytes // 40):
             server.write(b"old 456789")  # behind a time of thirty bytes
-        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", path)
         await asyncio.sleep(AN_HOUR)
         is_found = path.read_bytes().endswith(b"new\n")
@@ -438,7 +448,7 @@ def test_much_that_was_written_at_once_is_not_read_again_and_again(
         server = Server()
         for number in range(100):
             server.kubelet.write(BEGAN_NS + number, b"burst")  # all in one second, which is what can be asked for
-        collector = Collector(cast("Api", server), tempo=QUICK)
+        collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", tmp_path / "log")
         await asyncio.sleep(AN_HOUR)
         followed = [*server.asked]

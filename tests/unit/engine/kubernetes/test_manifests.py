@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.manifests import attempt_objects, owned, render, shared_objects
-from drumline.engine.kubernetes.opinion import objections
+from drumline.engine.kubernetes.manifests import attempt_objects, render, shared_objects, with_owner
 from drumline.engine.kubernetes.place import place
-from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
+from drumline.engine.kubernetes.plan_options import Image, cluster_of, with_cluster
+from drumline.engine.kubernetes.validate import find_problems
 from drumline.errors import InputError
 from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
@@ -43,7 +43,7 @@ def test_any_spec_becomes_objects_that_fit_together(spec: Spec, engine: str, att
     except InputError:
         assume(False)
     launches = bind(plan, placement, attempt=attempt)
-    assume(not list(objections(plan, launches)))
+    assume(not list(find_problems(plan, launches)))
     every = objects_of(plan, attempt)
 
     named = [(each["kind"], each["metadata"]["name"]) for each in every]
@@ -71,7 +71,7 @@ def check_pod(template: dict[str, Any], named: set[tuple[str, str]], plan: Plan)
     referred = set(re.findall(r'"(configMap|secret)KeyRef": {"name": "([^"]+)"', text))
     kinds = {"configMap": "ConfigMap", "secret": "Secret"}
     assert {(kinds[kind], name) for kind, name in referred} <= named
-    claims = set(re.findall(r'"claimName": "([^"]+)"', text)) & set(names.made_claims(plan))
+    claims = set(re.findall(r'"claimName": "([^"]+)"', text)) & set(names.created_claims(plan))
     assert {("PersistentVolumeClaim", name) for name in claims} <= named
 
 
@@ -134,7 +134,7 @@ def test_who_comes_back_alone_has_a_job_of_its_own_and_its_old_name(jobs: str) -
     (template,) = templates(job)
     host = f"{template['spec']['hostname']}.{template['spec']['subdomain']}"
     assert host == place(plan)[worker].host
-    assert names.life_of(plan, template["metadata"]) == Incarnation(worker, 0, 2)
+    assert names.incarnation_of(plan, template["metadata"]) == Incarnation(worker, 0, 2)
 
 
 def test_alike_replicas_share_an_indexed_job_where_it_is_asked_for() -> None:
@@ -287,7 +287,7 @@ def test_data_are_read_from_their_volume_and_made_by_a_job_before() -> None:
 
 def test_the_run_owns_everything_but_its_claims() -> None:
     plan = plan_of("env: {T: {from: TOKEN}}", options="output: {size: 1GiB}")
-    every = [owned(each, plan, "uid") for each in objects_of(plan)]
+    every = [with_owner(each, plan, "uid") for each in objects_of(plan)]
     free = [(each["kind"], each["metadata"]["name"]) for each in every if "ownerReferences" not in each["metadata"]]
     assert free == [("ConfigMap", "digits-4"), ("PersistentVolumeClaim", "digits-4-output")]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "digits-4", "uid": "uid"}

@@ -10,10 +10,10 @@ import pytest
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.metrics import Reading, Source, read_metrics, read_summary
+from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
+from drumline.engine.kubernetes.metrics import MetricsSource, UsageSample, read_metrics, read_summary
 from drumline.engine.kubernetes.podwatch import TrackedPod
-from drumline.engine.kubernetes.refusal import AwayError, RefusedError
-from drumline.engine.kubernetes.tally import UNWATCHED_SECONDS, WATCHED_SECONDS, Tally
+from drumline.engine.kubernetes.usage_totals import UNWATCHED_SECONDS, WATCHED_SECONDS, UsageTotals
 from drumline.engine.notes import End
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
@@ -55,8 +55,8 @@ SUMMARY: dict[str, Any] = {
     ],
 }
 BEGAN = 1794777394.0  # 2026-11-15T21:16:34Z
-FROM_API = Reading("burn", BEGAN + 11, 0.092, None, 54760 << 10)
-FROM_KUBELET = Reading("burn", BEGAN + 25, 0.103111809, 2.243748041, 56074240)
+FROM_API = UsageSample("burn", BEGAN + 11, 0.092, None, 54760 << 10)
+FROM_KUBELET = UsageSample("burn", BEGAN + 25, 0.103111809, 2.243748041, 56074240)
 LIFE = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
@@ -83,7 +83,7 @@ def test_an_answer_that_says_nothing_is_no_reading(answer: dict[str, Any]) -> No
 
 def test_what_is_missing_in_an_answer_is_not_known() -> None:
     item = {"metadata": {"name": "burn"}, "timestamp": "2026-11-15T21:16:45Z", "containers": [{"name": "replica"}]}
-    assert list(read_metrics({"items": [item]})) == [Reading("burn", BEGAN + 11)]
+    assert list(read_metrics({"items": [item]})) == [UsageSample("burn", BEGAN + 11)]
     assert list(read_summary({"pods": [{"podRef": {"namespace": "team"}}, {}]}, "team")) == []
 
 
@@ -106,10 +106,10 @@ class Server:
         return answer
 
 
-def ask(server: Server, times: int = 1) -> list[Reading]:
-    async def read() -> list[Reading]:
-        source = Source(cast("Api", server), "run=4")
-        found: list[Reading] = []
+def ask(server: Server, times: int = 1) -> list[UsageSample]:
+    async def read() -> list[UsageSample]:
+        source = MetricsSource(cast("Api", server), "run=4")
+        found: list[UsageSample] = []
         for _ in range(times):
             found = await source.read({"burn": "node1"})
         return found
@@ -124,7 +124,7 @@ def test_where_there_is_no_metrics_api_the_kubelets_are_asked_and_remembered() -
 
 
 def test_where_nobody_says_anything_nothing_is_known_and_nothing_breaks() -> None:
-    server = Server(metrics=AwayError("out of order"), kubelet=RefusedError("forbidden", status=403))
+    server = Server(metrics=UnreachableError("out of order"), kubelet=RefusedError("forbidden", status=403))
     assert ask(server, times=2) == []
 
 
@@ -138,8 +138,8 @@ class Clock:
         return self.wall - BEGAN + 1000
 
 
-def tally_of(clock: Clock, boot: str = "b1") -> Tally:
-    return Tally(clock.now, lambda: clock.wall, boot)
+def tally_of(clock: Clock, boot: str = "b1") -> UsageTotals:
+    return UsageTotals(clock.now, lambda: clock.wall, boot)
 
 
 def life(folder: Path, *, ended: float | None = None) -> TrackedPod:
@@ -151,10 +151,10 @@ def life(folder: Path, *, ended: float | None = None) -> TrackedPod:
 
 def test_rates_are_added_up_over_the_time_between_readings(tmp_path: Path) -> None:
     tally = tally_of(Clock())
-    tally.take([Reading("burn", BEGAN + 10, cpus=0.5, memory_bytes=100)])
+    tally.add([UsageSample("burn", BEGAN + 10, cpus=0.5, memory_bytes=100)])
     (first,) = tally.measure([life(tmp_path)])
     assert (first.started_seconds, first.at_seconds, first.cpu_seconds, first.memory_bytes) == (1000, 1010, 5.0, 100)
-    tally.take([Reading("burn", BEGAN + 25, cpus=2.0, memory_bytes=200)])
+    tally.add([UsageSample("burn", BEGAN + 25, cpus=2.0, memory_bytes=200)])
     (second,) = tally.measure([life(tmp_path)])
     assert (second.at_seconds, second.cpu_seconds, second.memory_bytes) == (1025, 35.0, 200)
     (again,) = tally.measure([life(tmp_path)])
@@ -165,7 +165,7 @@ def test_rates_are_added_up_over_the_time_between_readings(tmp_path: Path) -> No
 
 def test_a_kubelet_that_counts_itself_is_believed(tmp_path: Path) -> None:
     tally = tally_of(Clock())
-    tally.take([FROM_KUBELET])
+    tally.add([FROM_KUBELET])
     (used,) = tally.measure([life(tmp_path)])
     assert (used.at_seconds, used.cpu_seconds, used.memory_bytes) == (1025, 2.243748041, 56074240)
 
@@ -177,13 +177,13 @@ def test_who_was_never_read_is_left_out(tmp_path: Path) -> None:
 def test_who_takes_a_run_up_goes_on_with_the_sum(tmp_path: Path) -> None:
     clock = Clock()
     before = tally_of(clock)
-    before.take([Reading("burn", BEGAN + 10, cpus=0.5)])
+    before.add([UsageSample("burn", BEGAN + 10, cpus=0.5)])
     (first,) = before.measure([life(tmp_path)])
     clock.wall += 0.25
     after = tally_of(clock)
     (same,) = after.measure([life(tmp_path)])
     assert same == first
-    after.take([Reading("burn", BEGAN + 20, cpus=1.0)])
+    after.add([UsageSample("burn", BEGAN + 20, cpus=1.0)])
     (second,) = after.measure([life(tmp_path)])
     assert (second.started_seconds, second.cpu_seconds) == (first.started_seconds, 15.0)
 
@@ -192,7 +192,7 @@ def test_a_sum_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
     (tmp_path / "usage").write_text("[1, 2")
     tally = tally_of(Clock())
     assert list(tally.measure([life(tmp_path)])) == []
-    tally.take([FROM_API])
+    tally.add([FROM_API])
     assert len(list(tally.measure([life(tmp_path)]))) == 1
 
 

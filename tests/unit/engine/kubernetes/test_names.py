@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.planned import Cluster, Volume, with_cluster
+from drumline.engine.kubernetes.plan_options import Cluster, Volume, with_cluster
 from drumline.plan.codec import to_options
 from drumline.plan.types import Data, Plan, Preparation, Replica, ReplicaId, Resources
 
@@ -55,7 +55,7 @@ def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, uni
         names.job(plan, life.replica, life.attempt, life.incarnation),
         names.code(plan, 99),
         names.secret(plan),
-        *names.made_claims(plan),
+        *names.created_claims(plan),
         *(f"{each}-{life.replica.index}" for each in of_groups),  # host names of pods
         f"{names.service(plan, life.attempt)}-worker-1st-0-99999-xxxxx",  # a pod of a JobSet
         f"{names.service(plan, life.attempt)}-{life.replica.role}-{life.replica.index}",  # a pod of a TFJob
@@ -111,20 +111,26 @@ def test_a_life_has_a_job_of_its_own() -> None:
 @given(any_name, any_life)
 def test_a_pod_says_whose_it_is(name: str, life: Incarnation) -> None:
     plan = plan_of(name)
-    assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
+    assert (
+        names.incarnation_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)})
+        == life
+    )
 
 
 @given(any_name, st.from_regex(r"\Aprepare(-[A-Za-z0-9_-]{1,64})?\Z"))
 def test_a_helpers_pod_says_whose_it_is(name: str, helper: str) -> None:
     plan = plan_of(name, helper=helper)
     life = Incarnation(ReplicaId(helper, 0), 0, 1)
-    assert names.life_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)}) == life
+    assert (
+        names.incarnation_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)})
+        == life
+    )
 
 
 def test_pods_of_another_run_are_nobodys() -> None:
     labels = names.labels_of(plan_of("digits", "5"), ReplicaId("worker", 0), 0, 0)
-    assert names.life_of(plan_of("digits"), {"labels": labels}) is None
-    assert names.life_of(plan_of("digits"), {}) is None
+    assert names.incarnation_of(plan_of("digits"), {"labels": labels}) is None
+    assert names.incarnation_of(plan_of("digits"), {}) is None
 
 
 def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None:
@@ -132,11 +138,11 @@ def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None
     (group,) = names.groups(with_cluster(plan, Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
     counted = {"labels": labels, "annotations": {"batch.kubernetes.io/job-completion-index": "2"}}
-    assert names.life_of(plan, counted) == Incarnation(ReplicaId("worker", 2), 2, 0)
+    assert names.incarnation_of(plan, counted) == Incarnation(ReplicaId("worker", 2), 2, 0)
     of_jobset = names.labels_of_group(plan, group, 2) | {"jobset.sigs.k8s.io/restart-attempt": "3"}
-    assert names.life_of(plan, {**counted, "labels": of_jobset}) == Incarnation(ReplicaId("worker", 2), 5, 0)
+    assert names.incarnation_of(plan, {**counted, "labels": of_jobset}) == Incarnation(ReplicaId("worker", 2), 5, 0)
     of_tfjob = {**names.labels_of_group(plan, group, 0), "training.kubeflow.org/replica-index": "1"}
-    assert names.life_of(plan, {"labels": of_tfjob}) == Incarnation(ReplicaId("worker", 1), 0, 0)
+    assert names.incarnation_of(plan, {"labels": of_tfjob}) == Incarnation(ReplicaId("worker", 1), 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
+from drumline.engine.kubernetes.objects import RunObjects
 from drumline.engine.kubernetes.operators import Operator
-from drumline.engine.kubernetes.orders import Orders
 from drumline.engine.kubernetes.ownership import Ownership
 from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
 
@@ -59,7 +59,7 @@ class Server:
 
 
 def start(server: Server, attempt: int) -> None:
-    operator = Operator(cast("Api", server), cast("Orders", server), cast("Ownership", server), PLAN)
+    operator = Operator(cast("Api", server), cast("RunObjects", server), cast("Ownership", server), PLAN)
     asyncio.run(operator.start(attempt, objects_of(PLAN, attempt)))
 
 

@@ -14,13 +14,13 @@ import pytest
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.makers import Makers
+from drumline.engine.kubernetes.api_errors import ApiLocation
+from drumline.engine.kubernetes.controllers import PodControllers
 from drumline.engine.kubernetes.manifests import owner
-from drumline.engine.kubernetes.orders import WHOLE, Orders
-from drumline.engine.kubernetes.ownership import ForeignError, Ownership
-from drumline.engine.kubernetes.record import MARK, RECORD, Record
-from drumline.engine.kubernetes.refusal import Where
+from drumline.engine.kubernetes.objects import WHOLE, RunObjects
+from drumline.engine.kubernetes.ownership import NameTakenError, Ownership
+from drumline.engine.kubernetes.ownership_record import MARK, RECORD, OwnershipRecord
+from drumline.engine.kubernetes.project import PackedProject
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
 from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
@@ -34,7 +34,7 @@ WORKER = Incarnation(ReplicaId("worker", 0), 0, 0)
 class Server:
     """Keeps objects, and gives each a uid."""
 
-    where = Where("here", "http://there", "team")
+    where = ApiLocation("here", "http://there", "team")
     namespace = "team"
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def test_a_pod_that_a_job_of_the_run_has_made_is_recognized_also_by_the_next_sup
         await own.create_owner(owner(PLAN))
         pod = server.put(pod_of(await own.create(job())))
         assert await own.recognize(pod) == WORKER
-        assert own.settled(pod) == WORKER
+        assert own.known_incarnation(pod) == WORKER
         assert await ownership(server, tmp_path).recognize(pod) == WORKER
         del server.kept[
             "Job", names.job(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation)
@@ -192,24 +192,26 @@ def test_a_pod_stays_what_it_was_whatever_its_labels_say_later(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "1e9", "٣", "9" * 5000, "", None, 3, ["0"]])
-@pytest.mark.parametrize("key", [names.INDEX, names.ATTEMPT, names.INCARNATION, names.FROM, names.RESTART_ATTEMPT])
+@pytest.mark.parametrize(
+    "key", [names.INDEX, names.ATTEMPT, names.INCARNATION, names.FIRST_INDEX, names.RESTART_ATTEMPT]
+)
 def test_labels_that_are_no_numbers_are_nobody_s(key: str, value: object) -> None:
     labels: Json = {**names.labels_of(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation), key: value}
-    if key == names.FROM:
+    if key == names.FIRST_INDEX:
         del labels[names.INDEX]
-    found = names.life_of(PLAN, {"labels": labels})
+    found = names.incarnation_of(PLAN, {"labels": labels})
     assert found is None or value is None
 
 
 @pytest.mark.parametrize("metadata", [{"labels": "x"}, {"labels": None}, {"annotations": []}, {"labels": {}}])
 def test_labels_of_any_shape_are_nobody_s(metadata: Json) -> None:
-    assert names.life_of(PLAN, metadata) is None
+    assert names.incarnation_of(PLAN, metadata) is None
 
 
 def test_a_role_is_not_taken_from_an_annotation() -> None:
     labels = {names.RUN: BASE, names.INDEX: "0"}
     annotations = {names.ROLE: "../../../../.ssh"}
-    assert names.life_of(PLAN, {"labels": labels, "annotations": annotations}) is None
+    assert names.incarnation_of(PLAN, {"labels": labels, "annotations": annotations}) is None
 
 
 def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_path: Path) -> None:
@@ -219,7 +221,7 @@ def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_pat
         forged = own.mark({**job(WORKER.replace(attempt=1))})
         forged["metadata"]["annotations"][MARK] = made["metadata"]["annotations"][MARK]
         server.put(forged)  # with the owner's reference, and a mark that was seen on another object
-        with pytest.raises(ForeignError, match=r"a Job .*-r1 that this run has not made"):
+        with pytest.raises(NameTakenError, match=r"a Job .*-r1 that this run has not made"):
             await own.create(job(WORKER.replace(attempt=1)))
         assert await own.list("Job") == []
 
@@ -233,9 +235,9 @@ def test_an_owner_that_another_created_after_the_run_was_over_is_refused(tmp_pat
         await own.delete_owner()
         copy["metadata"]["annotations"][WHOLE] = "2"
         server.put(copy)  # with the mark, and with code of another behind it
-        orders = Orders(cast("Api", server), ownership(server, tmp_path), PLAN)
-        with pytest.raises(ForeignError, match=f"a ConfigMap {BASE} that this run has not made"):
-            await orders.share(PLAN, lambda _: pytest.fail("nothing is to be made"))
+        orders = RunObjects(cast("Api", server), ownership(server, tmp_path), PLAN)
+        with pytest.raises(NameTakenError, match=f"a ConfigMap {BASE} that this run has not made"):
+            await orders.create_shared(PLAN, lambda _: pytest.fail("nothing is to be made"))
         assert await orders.remove()
         assert ("ConfigMap", BASE) in server.kept
 
@@ -250,7 +252,7 @@ def test_the_mark_of_an_owner_that_is_gone_is_worth_nothing_for_the_next(tmp_pat
         server.kept.clear()
         await own.create_owner(owner(PLAN))
         server.put(old)
-        with pytest.raises(ForeignError):
+        with pytest.raises(NameTakenError):
             await own.create(job())
 
     play(test)
@@ -282,7 +284,7 @@ def test_two_supervisors_that_create_the_owner_at_the_same_time_have_the_same_on
 
 def test_an_owner_that_appears_after_its_supervisor_was_killed_is_the_run_s(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
-        record = Record(tmp_path)
+        record = OwnershipRecord(tmp_path)
         record.renew()
         late = record.mark(owner(PLAN))
         own = ownership(server, tmp_path)
@@ -311,10 +313,10 @@ def test_a_run_that_an_older_drumline_started_is_taken_up(tmp_path: Path) -> Non
 def test_what_is_removed_is_the_run_s_and_named_by_its_uid(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
-        orders = Orders(cast("Api", server), own, PLAN)
-        code = Code((b"project",), 1, 7, b"runtime")
-        assert await orders.share(PLAN, lambda _: code) == (2, code)
-        assert await orders.share(PLAN, lambda _: pytest.fail("nothing is to be made")) == (2, None)
+        orders = RunObjects(cast("Api", server), own, PLAN)
+        code = PackedProject((b"project",), 1, 7, b"runtime")
+        assert await orders.create_shared(PLAN, lambda _: code) == (2, code)
+        assert await orders.create_shared(PLAN, lambda _: pytest.fail("nothing is to be made")) == (2, None)
         server.kept = {("ConfigMap", BASE): server.kept["ConfigMap", BASE]}  # the cluster deletes the others with it
         for kind in ("Pod", "Job", "Service", "ConfigMap"):
             server.put({"kind": kind, "metadata": {"name": "theirs", "labels": names.labels(PLAN)}})
@@ -344,7 +346,9 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
         made = await own.create_owner(owner(PLAN))
         made["metadata"]["annotations"][WHOLE] = "9" * 5000
         with pytest.raises(EngineError, match="is no number"):
-            await Orders(cast("Api", server), own, PLAN).share(PLAN, lambda _: pytest.fail("nothing is to be made"))
+            await RunObjects(cast("Api", server), own, PLAN).create_shared(
+                PLAN, lambda _: pytest.fail("nothing is to be made")
+            )
 
     play(test)
 
@@ -353,7 +357,7 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
 def test_pods_of_every_kind_are_known_by_the_names_that_controllers_give(tmp_path: Path, engine: str) -> None:
     plan = plan_of("roles: {worker: 3}", engine, options="jobs: indexed" if engine == "kubernetes" else "")
     life = Incarnation(ReplicaId("worker", 2), 0, 0)
-    kind, controller = Makers(plan).controller(life)
+    kind, controller = PodControllers(plan).controller(life)
 
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path, plan)
@@ -373,18 +377,18 @@ def test_pods_of_every_kind_are_known_by_the_names_that_controllers_give(tmp_pat
 
 
 def test_the_record_is_its_user_s_alone_and_a_damaged_one_says_nothing(tmp_path: Path) -> None:
-    record = Record(tmp_path)
+    record = OwnershipRecord(tmp_path)
     record.renew()
-    record.add_maker("u1", "Job", "a")
+    record.add_controller("u1", "Job", "a")
     assert stat.S_IMODE((tmp_path / RECORD).stat().st_mode) == 0o600
-    assert Record(tmp_path).makers == {"u1": ("Job", "a")}
+    assert OwnershipRecord(tmp_path).controllers == {"u1": ("Job", "a")}
     with (tmp_path / RECORD).open("ab") as file:
         file.write(b'[]\n"x"\n{"maker": 3}\n' + b"[" * 100 + b"\n{")
-    assert Record(tmp_path).key == record.key
+    assert OwnershipRecord(tmp_path).key == record.key
 
 
 def test_a_key_is_never_part_of_an_object(tmp_path: Path) -> None:
-    record = Record(tmp_path)
+    record = OwnershipRecord(tmp_path)
     record.renew()
     assert record.key not in json.dumps(record.mark(job()))
     assert record.has_mark(record.mark(job()))

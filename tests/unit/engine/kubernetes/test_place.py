@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.engine.kubernetes.place import place, place_helper
-from drumline.engine.kubernetes.planned import Image, cluster_of, with_cluster
+from drumline.engine.kubernetes.plan_options import Image, cluster_of, with_cluster
 from drumline.errors import InputError
 from unit.engine.kubernetes.cluster_objects import plan_of
 

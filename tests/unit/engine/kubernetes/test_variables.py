@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.manifests.variables import Counting, Variables, escape, variables
+from drumline.engine.kubernetes.manifests.variables import IndexSource, Variables, escape, variables
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
 
 PLACE = Place("host", 2222, "/w", "/o", "/c")
@@ -21,8 +21,8 @@ def launch(index: int, env: dict[str, LaunchValue], attempt: int = 0) -> Launch:
     return Launch(replica, attempt, PLACE, {"DRUMLINE_INDEX": str(index), "DRUMLINE_ATTEMPT": str(attempt), **env})
 
 
-def made(*launches: Launch, counting: Counting | None = None) -> Variables:
-    return variables(launches, shared_in="line", secrets_in="secrets", counting=counting)
+def made(*launches: Launch, index_source: IndexSource | None = None) -> Variables:
+    return variables(launches, shared_in="line", secrets_in="secrets", index_source=index_source)
 
 
 def filled(text: str, known: dict[str, str]) -> str:
@@ -99,7 +99,7 @@ def test_replicas_that_share_a_template_each_have_their_own_number(first: int, o
         }
 
     launches = [launch(index, env(index)) for index in range(first, first + 12)]
-    got = made(*launches, counting=Counting("number", first))
+    got = made(*launches, index_source=IndexSource("number", first))
     for each in (launches[0], launches[3], launches[11]):
         index = each.replica.id.index
         seen = seen_by(got, {"number": str(index - first), "CLUSTER": "[1]"})
@@ -110,7 +110,8 @@ def test_replicas_that_share_a_template_each_have_their_own_number(first: int, o
 @pytest.mark.parametrize("attempt", [0, 3])
 def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it_was_given(attempt: int) -> None:
     got = made(
-        launch(0, {"TORCHELASTIC_RESTART_COUNT": str(attempt)}, attempt), counting=Counting("number", 0, "restarts")
+        launch(0, {"TORCHELASTIC_RESTART_COUNT": str(attempt)}, attempt),
+        index_source=IndexSource("number", 0, "restarts"),
     )
     seen = seen_by(got, {"number": "0", "restarts": "2"})
     assert seen["DRUMLINE_ATTEMPT"] == seen["TORCHELASTIC_RESTART_COUNT"] == str(attempt + 2)
@@ -119,10 +120,10 @@ def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it
 def test_values_that_no_number_tells_apart_cannot_share_a_template() -> None:
     launches = [launch(index, {"A": value}) for index, value in enumerate("xy")]
     with pytest.raises(AssertionError, match="A differs"):
-        made(*launches, counting=Counting("number"))
+        made(*launches, index_source=IndexSource("number"))
 
 
 def test_what_is_long_stands_once() -> None:
     launches = [launch(index, {"TF_CONFIG": Shared("", "CLUSTER", "x" * 10_000, f"{index}")}) for index in range(100)]
-    written: Any = made(*launches, counting=Counting("number")).entries
+    written: Any = made(*launches, index_source=IndexSource("number")).entries
     assert not re.search("xxxx", str(written))

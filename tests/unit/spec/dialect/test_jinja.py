@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.planned import Volume, cluster_of
+from drumline.engine.kubernetes.plan_options import Volume, cluster_of
 from drumline.errors import InputError, SpecError
 from drumline.load.load import check_spec
 from drumline.spec.dialect.jinja import Template

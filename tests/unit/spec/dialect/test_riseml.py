@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.errors import SpecError
 from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes import planned
-from drumline.engine.kubernetes.planned import Volume
+from drumline.engine.kubernetes import plan_options
+from drumline.engine.kubernetes.plan_options import Volume
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
 from drumline.plan.types import Resources
@@ -66,12 +66,12 @@ def test_its_claims_are_mounted_where_they_were() -> None:
 def test_storage_download_and_training_are_one_spec_that_prepares_its_data() -> None:
     plan = plan_of(TRIO, "kubernetes")
     made = Volume(None, 50 * GIB, None, "ReadWriteMany")
-    assert (planned.cluster_of(plan).data, planned.cluster_of(plan).output, plan.output) == (
+    assert (plan_options.cluster_of(plan).data, plan_options.cluster_of(plan).output, plan.output) == (
         {"DATA_DIR": made},
         made,
         "/model",
     )
-    assert (planned.cluster_of(plan).pod, planned.cluster_of(plan).pods) == ({}, {})
+    assert (plan_options.cluster_of(plan).pod, plan_options.cluster_of(plan).pods) == ({}, {})
     assert [(each.path, each.argv) for each in plan.preparations] == [
         (
             "/data",
@@ -99,7 +99,7 @@ def test_a_large_job_is_carried_over_or_said_line_by_line() -> None:
     assert evaluator.argv[:2] == ("sh", "-c")
     assert (plan.timeouts.run_seconds, plan.success) == (7200, "all-workers")
     assert (plan.restart.crash, plan.restart.early, plan.restart.permanent_codes) == (3, 3, ("1-127",))
-    cluster = planned.cluster_of(plan)
+    cluster = plan_options.cluster_of(plan)
     assert (cluster.namespace, cluster.queue, cluster.priority_class) == ("kubeflow", "gpus", "high")
     assert (cluster.labels, cluster.annotations) == ({"team": "vision"}, {"sidecar.istio.io/inject": "false"})
     assert cluster.image.name == "registry.example/mnist:gpu"

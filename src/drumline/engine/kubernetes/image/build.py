@@ -19,34 +19,34 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from drumline.engine.kubernetes.image.builder import INSTALL, Builder, find_builder, qualified, why_none
+from drumline.engine.kubernetes.image.builder import INSTALL, Builder, explain_no_builder, find_builder, qualified
 from drumline.engine.kubernetes.image.recipe import Recipe, write_dockerfile
-from drumline.engine.kubernetes.planned import Image
+from drumline.engine.kubernetes.plan_options import Image
 from drumline.errors import InputError
 
 
-class NotBuilt(Exception):  # noqa: N818
+class BuildError(Exception):
     """An image could not be built or pushed; says why."""
 
 
-def provide(name: str, recipe: Recipe, builder: Builder) -> None:
+def provide_image(name: str, recipe: Recipe, builder: Builder) -> None:
     """Have an image under this name, where its registry is if it names one; raise NotBuilt with a sentence."""
     if recipe.image.registry and builder.is_pushed(name):
-        say(f"{name} is in the registry already")
+        report(f"{name} is in the registry already")
         return
     if builder.has(name):
-        say(f"{name} is there already, built by {builder.kind}")
+        report(f"{name} is there already, built by {builder.kind}")
     else:
         _build(name, recipe, builder)
     if recipe.image.registry:
         began = time.monotonic()
-        say(f"pushing {name}")
+        report(f"pushing {name}")
         host = name.partition("/")[0]
         _run(builder.push(name), f"is nobody logged in? `{builder.kind} login {host}`")
-        say(f"pushed {name} in {time.monotonic() - began:.0f} s")
+        report(f"pushed {name} in {time.monotonic() - began:.0f} s")
 
 
-def say(text: str) -> None:
+def report(text: str) -> None:
     """Say something of the build, at once."""
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
@@ -54,7 +54,7 @@ def say(text: str) -> None:
 
 def _build(name: str, recipe: Recipe, builder: Builder) -> None:
     began = time.monotonic()
-    say(f"building {name} with {builder.kind}")
+    report(f"building {name} with {builder.kind}")
     _require_same(name, recipe)
     with ExitStack() as stack:
         file, context = recipe.file, recipe.folder
@@ -62,15 +62,15 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
             context = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drumline-image-")))
             file = context / "Dockerfile"
             _fill(context, recipe, builder)
-            say(f"from its base: {file.read_text().strip()}")
+            report(f"from its base: {file.read_text().strip()}")
         _run(builder.build(name, file, context))
     try:
         _require_same(name, recipe)
-    except NotBuilt:
+    except BuildError:
         quiet = subprocess.DEVNULL
         subprocess.run(builder.forget(name), stdin=quiet, stdout=quiet, stderr=quiet, check=False)
         raise
-    say(f"built {name} in {time.monotonic() - began:.0f} s")
+    report(f"built {name} in {time.monotonic() - began:.0f} s")
 
 
 def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
@@ -78,7 +78,7 @@ def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
     assert recipe.image.base is not None
     base = recipe.image.base if builder.has(recipe.image.base) else qualified(recipe.image.base)
     names = {}
-    for line, path in recipe.carried.items():
+    for line, path in recipe.local_archives.items():
         names[line] = path.name
         shutil.copyfile(path, context / path.name)
     install = [names.get(line, line) for line in recipe.image.install]
@@ -90,9 +90,9 @@ def _require_same(name: str, recipe: Recipe) -> None:
     try:
         digest = recipe.digest()
     except InputError as error:
-        raise NotBuilt(error.message) from None
+        raise BuildError(error.message) from None
     if not name.endswith(f":{digest}"):
-        raise NotBuilt(
+        raise BuildError(
             "its files have changed since the run was launched; `drumline train` builds them as they are now"
         )
 
@@ -101,7 +101,7 @@ def _run(command: Sequence[str], hint: str = "") -> None:
     code = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, check=False).returncode
     if code:
         words = f"`{shlex.join([os.path.basename(command[0]), *command[1:2]])}` failed (exit code {code})"  # noqa: PTH119
-        raise NotBuilt(f"{words}; {hint}" if hint else words)
+        raise BuildError(f"{words}; {hint}" if hint else words)
 
 
 def main(name: str, lock: str, directory: str, image: str) -> int:
@@ -111,7 +111,7 @@ def main(name: str, lock: str, directory: str, image: str) -> int:
     wanted = Recipe(directory, Image(**{**values, "install": tuple(values["install"])}))
     builder = find_builder(environ)
     if builder is None:
-        say(f"{why_none(environ)}; {INSTALL}")
+        report(f"{explain_no_builder(environ)}; {INSTALL}")
         return 1
     try:
         Path(lock).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -119,14 +119,14 @@ def main(name: str, lock: str, directory: str, image: str) -> int:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                say(f"{name} is being built by another run; waiting for that")
+                report(f"{name} is being built by another run; waiting for that")
                 fcntl.flock(held, fcntl.LOCK_EX)
-            provide(name, wanted, builder)
-    except NotBuilt as error:
-        say(f"cannot build {name}: {error}")
+            provide_image(name, wanted, builder)
+    except BuildError as error:
+        report(f"cannot build {name}: {error}")
         return 1
     except OSError as error:
-        say(f"cannot build {name}: {error.strerror}: {error.filename}")
+        report(f"cannot build {name}: {error.strerror}: {error.filename}")
         return 1
     except KeyboardInterrupt:
         return 130

@@ -60,7 +60,7 @@ def find_builder(environ: Mapping[str, str]) -> Builder | None:
     return None
 
 
-def why_none(environ: Mapping[str, str]) -> str:
+def explain_no_builder(environ: Mapping[str, str]) -> str:
     """What is missing, where nobody can build: a sentence."""
     there = [kind for kind in NAMES if shutil.which(kind, path=environ.get("PATH"))]
     if not there:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.kubernetes.image.builder import INSTALL, find_builder, why_none
+from drumline.engine.kubernetes.image.builder import INSTALL, explain_no_builder, find_builder
 from drumline.engine.kubernetes.image.recipe import Recipe
-from drumline.engine.kubernetes.planned import cluster_of, with_cluster
+from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Site, Tell
 from drumline.errors import EngineError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _MODULE = "drumline.engine.kubernetes.image.build"
 
 
-def named(plan: Plan, directory: Path) -> Plan:
+def with_image_name(plan: Plan, directory: Path) -> Plan:
     """The same plan; an image that is built has the name that its content gives it. Raise InputError if it cannot."""
     cluster = cluster_of(plan)
     if not cluster.image.is_built:
@@ -39,7 +39,7 @@ def named(plan: Plan, directory: Path) -> Plan:
 def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
     """Raise EngineError if the plan's image has to be built and nobody here can."""
     if cluster_of(plan).image.is_built and find_builder(environ) is None:
-        raise EngineError(why_none(environ), hint=INSTALL)
+        raise EngineError(explain_no_builder(environ), hint=INSTALL)
 
 
 class BuildHelper:

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import network, volumes
+from drumline.engine.kubernetes.manifests.attempt import AttemptPods
 from drumline.engine.kubernetes.manifests.jobs import jobs
 from drumline.engine.kubernetes.manifests.jobset import jobset
-from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.prepare import preparation
 from drumline.engine.kubernetes.manifests.tfjob import tfjob
 from drumline.engine.kubernetes.paths import Object, name_of, new_object
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Launch, Plan
 from drumline.spec.write import write_yaml
 
@@ -61,7 +61,7 @@ def attempt_objects(plan: Plan, launches: Sequence[Launch], parts: int = 0) -> l
     Where only one replica comes back, all but its Job is there already.
     """
     attempt = launches[0].attempt
-    line = Line(plan, launches, parts)
+    line = AttemptPods(plan, launches, parts)
     match plan.engine:
         case "jobset":
             running = [jobset(plan, line, launches)]
@@ -74,7 +74,7 @@ def attempt_objects(plan: Plan, launches: Sequence[Launch], parts: int = 0) -> l
     return [*shared, *running]
 
 
-def owned(each: Object, plan: Plan, uid: str) -> Object:
+def with_owner(each: Object, plan: Plan, uid: str) -> Object:
     """An object as the owner's, which has this uid: it goes with it. The owner itself and claims stay as they are."""
     if each["kind"] == "PersistentVolumeClaim" or (each["kind"], name_of(each)) == ("ConfigMap", names.base(plan)):
         return each

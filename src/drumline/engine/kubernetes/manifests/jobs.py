@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.manifests.line import Line
+from drumline.engine.kubernetes.manifests.attempt import AttemptPods
 from drumline.engine.kubernetes.manifests.pod import template
-from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.manifests.variables import IndexSource
 from drumline.engine.kubernetes.paths import Object, new_object
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Launch, Plan
 
 # The cluster's own number of a pod, as an indexed Job writes it.
 COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
 
-def jobs(plan: Plan, line: Line, launches: Sequence[Launch]) -> Iterator[Object]:
+def jobs(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Iterator[Object]:
     """The Jobs of these launches; who comes back alone has one of its own, whatever it had before."""
     if cluster_of(plan).jobs == "single" or any(launch.incarnation for launch in launches):
         yield from (_single(plan, line, launch) for launch in launches)
@@ -46,7 +46,7 @@ def metadata(plan: Plan, name: str, labels: Object) -> Object:
     return {"name": name, "labels": {**labels, **queued}, **noted}
 
 
-def _single(plan: Plan, line: Line, launch: Launch) -> Object:
+def _single(plan: Plan, line: AttemptPods, launch: Launch) -> Object:
     replica = launch.replica.id
     labels = names.labels_of(plan, replica, launch.attempt, launch.incarnation)
     hostname, _, subdomain = launch.place.host.partition(".")
@@ -54,10 +54,10 @@ def _single(plan: Plan, line: Line, launch: Launch) -> Object:
     return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, template(plan, content))
 
 
-def _indexed(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Object:
+def _indexed(plan: Plan, line: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
     attempt = launches[0].attempt
     labels = names.labels_of_group(plan, group, attempt)
-    content = line.content(launches, labels, Counting(COUNTED, group.first_index))
+    content = line.content(launches, labels, IndexSource(COUNTED, group.first_index))
     pod = template(plan, content.replace(subdomain=names.service(plan, attempt)))
     # One that fails takes no other with it: what follows is the supervisor's to decide.
     spec = {"backoffLimitPerIndex": 0, **indexed(pod, len(launches))}

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests.attempt import AttemptPods
 from drumline.engine.kubernetes.manifests.jobs import COUNTED, indexed, metadata
-from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.pod import template
-from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.manifests.variables import IndexSource
 from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.plan.types import Launch, Plan
 
@@ -18,7 +18,7 @@ _RESTARTED = f"metadata.labels['{names.RESTART_ATTEMPT}']"
 _DISRUPTED, _FAILED = "PodFailurePolicy", "BackoffLimitExceeded"
 
 
-def jobset(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
+def jobset(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
     """The JobSet of an attempt; those that follow are its own restarts."""
     attempt = launches[0].attempt
     by_id = {launch.replica.id: launch for launch in launches}
@@ -36,10 +36,10 @@ def jobset(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
     return new_object("JobSet", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
-def _replicated(plan: Plan, line: Line, group: names.Group, launches: Sequence[Launch]) -> Object:
+def _replicated(plan: Plan, line: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
     labels = names.labels_of_group(plan, group, launches[0].attempt)
-    counting = Counting(COUNTED, group.first_index, attempt_field=_RESTARTED)
-    pod = template(plan, line.content(launches, labels, counting))
+    index_source = IndexSource(COUNTED, group.first_index, attempt_field=_RESTARTED)
+    pod = template(plan, line.content(launches, labels, index_source))
     spec: Object = {
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",

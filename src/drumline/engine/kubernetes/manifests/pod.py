@@ -12,7 +12,7 @@ from drumline.engine.kubernetes.manifests.variables import Variables, escape
 from drumline.engine.kubernetes.manifests.volumes import Mounts
 from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME
-from drumline.engine.kubernetes.planned import Cluster, Toleration, cluster_of
+from drumline.engine.kubernetes.plan_options import Cluster, Toleration, cluster_of
 from drumline.engine.kubernetes.quantity import cores, quantity
 from drumline.plan.types import Place, Plan, Resources
 from drumline.record import Record, to_dict
@@ -26,7 +26,7 @@ _GROUP = 1000
 _SILENCE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-class Content(Record):
+class PodContent(Record):
     """What differs between pods."""
 
     argv: Sequence[str]
@@ -46,7 +46,7 @@ class Content(Record):
     becomes: str = EXEC  # how a shell goes on to the command
 
 
-def template(plan: Plan, content: Content) -> Object:
+def template(plan: Plan, content: PodContent) -> Object:
     """A pod's template, patched with what the spec says of every pod."""
     cluster = cluster_of(plan)
     spec: Object = {
@@ -80,7 +80,7 @@ def template(plan: Plan, content: Content) -> Object:
     }
 
 
-def _container(plan: Plan, content: Content) -> Object:
+def _container(plan: Plan, content: PodContent) -> Object:
     """The replica itself: a shell that says what Kubernetes cannot, and becomes the command."""
     variables = content.variables
     exports = list(variables.exports)
@@ -107,7 +107,7 @@ def _container(plan: Plan, content: Content) -> Object:
     return {key: value for key, value in container.items() if value is not None}
 
 
-def _init(plan: Plan, content: Content) -> Object:
+def _init(plan: Plan, content: PodContent) -> Object:
     """Makes folders, unpacks what was carried, and waits for data and for the names of the others."""
     container: Object = {
         "name": "drumline",
@@ -121,7 +121,7 @@ def _init(plan: Plan, content: Content) -> Object:
     return {key: value for key, value in container.items() if value is not None}
 
 
-def _ready(content: Content) -> list[str]:
+def _ready(content: PodContent) -> list[str]:
     """The steps of a shell that makes a pod ready."""
     place = content.place
     made = [folder for folder in (place.output_dir, place.checkpoint_dir) if content.makes_folders]
@@ -130,7 +130,7 @@ def _ready(content: Content) -> list[str]:
     return [*steps, f"sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}"]
 
 
-def _port(content: Content) -> Object:
+def _port(content: PodContent) -> Object:
     # The operator of TFJobs knows the port by this name; to others it is as good as any.
     name = "tfjob-port" if content.container == "tensorflow" else "training"
     return {"name": name, "containerPort": content.place.port}

@@ -23,7 +23,7 @@ def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int =
     item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
     launch = Launch(Replica(helper, str(helper), item.preparation.argv, {}, Resources()), 0, place, item.env)
     labels = names.labels_of(plan, helper, 0, incarnation)
-    content = pod.Content(
+    content = pod.PodContent(
         argv=item.preparation.argv,
         variables=variables([launch], shared_in="", secrets_in=names.secret(plan)),
         resources=Resources(),

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.manifests.attempt import AttemptPods
 from drumline.engine.kubernetes.manifests.jobs import metadata
-from drumline.engine.kubernetes.manifests.line import Line
 from drumline.engine.kubernetes.manifests.pod import template
-from drumline.engine.kubernetes.manifests.variables import Counting
+from drumline.engine.kubernetes.manifests.variables import IndexSource
 from drumline.engine.kubernetes.paths import Object, new_object
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.errors import InputError
 from drumline.plan.types import Launch, Plan
 
@@ -24,9 +24,9 @@ _ROLES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evalua
 _COUNTED = f"metadata.labels['{names.TFJOB_INDEX}']"
 
 
-def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
+def tfjob(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
     """The TFJob of an attempt; raise InputError for what it cannot be told."""
-    for refusal in refusals(plan):
+    for refusal in tfjob_problems(plan):
         raise InputError(refusal)
     attempt = launches[0].attempt
     roles = dict.fromkeys(launch.replica.id.role for launch in launches)
@@ -40,7 +40,7 @@ def tfjob(plan: Plan, line: Line, launches: Sequence[Launch]) -> Object:
     return new_object("TFJob", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
-def refusals(plan: Plan) -> Iterator[str]:
+def tfjob_problems(plan: Plan) -> Iterator[str]:
     """What a TFJob cannot be told: it has one template for each role, and its own idea of when it is over."""
     if plan.framework not in ("tensorflow", "plain"):
         yield f"a TFJob is for TensorFlow; `{plan.framework}` runs on `jobset` or `kubernetes`"
@@ -66,12 +66,12 @@ def refusals(plan: Plan) -> Iterator[str]:
         yield "the operator of TFJobs writes TF_CONFIG itself; leave it out of `env`"
 
 
-def _replicas(plan: Plan, line: Line, role: str, launches: Sequence[Launch]) -> Object:
+def _replicas(plan: Plan, line: AttemptPods, role: str, launches: Sequence[Launch]) -> Object:
     own = [launch for launch in launches if launch.replica.id.role == role]
     group = names.Group(role, tuple(launch.replica for launch in own))
     labels = names.labels_of_group(plan, group, own[0].attempt)
     # A pod's name is found when its container runs, and not before: there it waits for the others.
-    content = line.content(own, labels, Counting(_COUNTED)).replace(container=CONTAINER, waits_inside=True)
+    content = line.content(own, labels, IndexSource(_COUNTED)).replace(container=CONTAINER, waits_inside=True)
     pod = template(plan, content.replace(becomes=_AGAIN) if role == "evaluator" else content)
     pod["spec"].pop("restartPolicy", None)  # the operator's
     return {"replicas": len(own), "restartPolicy": _restart_policy(plan, role), "template": pod}

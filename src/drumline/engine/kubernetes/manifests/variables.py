@@ -30,7 +30,7 @@ class Variables(Record):
     shared: Mapping[str, str]  # long values, by key, to which entries refer
 
 
-class Counting(Record):
+class IndexSource(Record):
     """Where a pod of a shared template finds its number, and which replica has number 0."""
 
     field: str
@@ -39,7 +39,7 @@ class Counting(Record):
 
 
 def variables(
-    launches: Sequence[Launch], *, shared_in: str, secrets_in: str, counting: Counting | None = None
+    launches: Sequence[Launch], *, shared_in: str, secrets_in: str, index_source: IndexSource | None = None
 ) -> Variables:
     """Write down the variables of replicas that share a template; or of one replica, which needs no counting."""
     entries: list[dict[str, Any]] = []
@@ -47,11 +47,11 @@ def variables(
     shared: dict[str, str] = {}
     first = launches[0]
     numbered = set()
-    if counting:
-        _count(INDEX, COUNTED, counting.field, counting.first, entries, exports)
+    if index_source:
+        _count(INDEX, COUNTED, index_source.field, index_source.first, entries, exports)
         numbered.add(INDEX)
-    if counting and counting.attempt_field:
-        _count(ATTEMPT, RESTARTED, counting.attempt_field, first.attempt, entries, exports)
+    if index_source and index_source.attempt_field:
+        _count(ATTEMPT, RESTARTED, index_source.attempt_field, first.attempt, entries, exports)
         numbered.add(ATTEMPT)
     for value in first.env.values():
         if isinstance(value, Shared) and value.name not in shared:
@@ -71,11 +71,11 @@ def variables(
                 entries.append({"name": name, "value": f"$({ATTEMPT})"})
         elif isinstance(value, Extended):
             exports.append(f'{name}={shlex.quote(value.text)}"{value.rest}"')
-        elif counting is None or all(launch.env.get(name) == value for launch in launches):
+        elif index_source is None or all(launch.env.get(name) == value for launch in launches):
             entries.append({"name": name, "value": _text(value)})
         else:
             number = _find_number(name, launches)
-            if number.offset == 0 and counting.first == 0:
+            if number.offset == 0 and index_source.first == 0:
                 entries.append({"name": name, "value": number.for_kubernetes()})
             else:
                 exports.append(f"{name}={number.for_shell()}")

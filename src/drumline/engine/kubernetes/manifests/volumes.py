@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.engine.kubernetes.place import (
-    BEGUN,
+    NAMES_NOT_AWAITED,
     PARTS,
     PROJECT,
     RUNTIME,
@@ -17,7 +17,7 @@ from drumline.engine.kubernetes.place import (
     output_mount,
     place_helper,
 )
-from drumline.engine.kubernetes.planned import Volume, cluster_of
+from drumline.engine.kubernetes.plan_options import Volume, cluster_of
 from drumline.engine.kubernetes.quantity import quantity
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
@@ -91,7 +91,7 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
 def _begun(plan: Plan) -> Iterator[Object]:
     """What appears among the parts as soon as somebody of the line has ended, whose name nobody will find any more."""
     if awaits_names(plan):
-        items = [{"key": BEGUN, "path": BEGUN}]
+        items = [{"key": NAMES_NOT_AWAITED, "path": NAMES_NOT_AWAITED}]
         yield {"configMap": {"name": names.base(plan), "items": items, "optional": True}}
 
 

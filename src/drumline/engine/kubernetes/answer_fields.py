@@ -40,13 +40,13 @@ def name(value: object) -> str:
     return value if isinstance(value, str) and len(value) <= 253 and "/" not in value and value.isprintable() else ""
 
 
-def whole(value: object) -> int | None:
+def integer(value: object) -> int | None:
     """Return an integer of at most 64 bits; None for anything else."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and -(1 << 63) <= value < 1 << 63 else None  # type: ignore[operator,return-value]
 
 
-def number(value: object, default: int = 0) -> int | None:
+def label_number(value: object, default: int = 0) -> int | None:
     """Return the number that a label spells; the default where there is no label, None for what is no number."""
     if value is None:
         return default

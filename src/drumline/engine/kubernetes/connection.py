@@ -21,11 +21,11 @@ from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import NameValue, User, UserExec
 from lightkube.core.exceptions import ConfigError
 
-from drumline.engine.kubernetes.refusal import AwayError, Where
+from drumline.engine.kubernetes.api_errors import ApiLocation, UnreachableError
 from drumline.errors import EngineError
 
-CUT = httpx2.RequestError  # also for an answer that cannot be unpacked
-CONFUSED = (ConfigError, OSError)
+REQUEST_ERROR = httpx2.RequestError  # also for an answer that cannot be unpacked
+CREDENTIALS_ERRORS = (ConfigError, OSError)
 STREAM_TIMEOUT = httpx2.Timeout(None, connect=5.0)
 _TIMEOUT = httpx2.Timeout(30.0, connect=5.0, pool=None)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -39,9 +39,9 @@ _KEEPALIVE = [
 ]
 
 
-def open_door(
+def open_client(
     context: str | None, namespace: str | None, kubeconfig: str | None = None
-) -> tuple[httpx2.AsyncClient, Where]:
+) -> tuple[httpx2.AsyncClient, ApiLocation]:
     """A client for the cluster of this context, else the one that `kubectl` would take; nothing is said to it yet.
 
     Of a run that is there, the kubeconfig is that of its launch, whatever KUBECONFIG names now: contexts of two files
@@ -69,23 +69,23 @@ def open_door(
         raise EngineError(f"the kubeconfig cannot be used: {error}") from None
     server = str(config.cluster.server)
     inside = config.fname is None
-    where = Where(
+    where = ApiLocation(
         "" if inside else config.context_name, server, namespace or config.namespace, is_chosen=context is not None
     )
     return client, where
 
 
-def away(error: Exception, where: Where) -> EngineError:
+def unreachable(error: Exception, where: ApiLocation) -> EngineError:
     """Why nobody answered."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         message = f"the certificate of {where.server} is not one that the context `{where.context}` trusts: {error}"
         return EngineError(message)
     said = str(error) or type(error).__name__
     message = f"the cluster at {where.server} (context `{where.context}`) cannot be reached: {said}"
-    return AwayError(message, hint=f"`{where.kubectl} version` tries it")
+    return UnreachableError(message, hint=f"`{where.kubectl} version` tries it")
 
 
-def no_credentials(error: Exception, where: Where) -> EngineError:
+def credentials_error(error: Exception, where: ApiLocation) -> EngineError:
     """Why there is nothing to show to the server."""
     return EngineError(
         f"the credentials of the context `{where.context}` cannot be had: {error}",

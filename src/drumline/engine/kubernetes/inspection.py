@@ -10,15 +10,15 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any, cast
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import mapping, mappings, text
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.manifests import pod as pods
 from drumline.engine.kubernetes.manifests.variables import Variables
 from drumline.engine.kubernetes.manifests.volumes import mounts
 from drumline.engine.kubernetes.paths import Object, name_of, new_object
 from drumline.engine.kubernetes.place import place_helper
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, read_pod
-from drumline.engine.kubernetes.shape import mapping, mappings, text
-from drumline.engine.kubernetes.shell import execute, nowhere
+from drumline.engine.kubernetes.pod_exec import discard, execute
+from drumline.engine.kubernetes.pod_status import PodEnded, PodRunning, read_pod_status
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Plan, Resources
 
@@ -26,17 +26,17 @@ CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
 _TOKEN = f"{names.PREFIX}/token"
 _LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed before it came in
-_BEAT_SECONDS = 20.0  # so that nobody on the way takes the line for dead
+_HEARTBEAT_SECONDS = 20.0  # so that nobody on the way takes the line for dead
 _PATIENCE_SECONDS = 180.0
 _OVER = ("Succeeded", "Failed")
 _ALONE = ("ReadWriteOnce", "ReadWriteOncePod")
 # Ends at once when it is asked to, which a first process does not by itself.
 _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
 # Whoever is killed removes no pod; but his line ends, and with it all that is in there.
-_STAY = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
+_HOLD_OPEN = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 
-def _visitor(plan: Plan, unique: str, token: str) -> Object:
+def _inspection_pod(plan: Plan, unique: str, token: str) -> Object:
     """The pod; it carries no label of the run's, so that it is neither waited for nor counted.
 
     The token tells it from a pod that another user has created under its name.
@@ -44,7 +44,7 @@ def _visitor(plan: Plan, unique: str, token: str) -> Object:
     chief = plan.chief or plan.replicas[0].id
     place = place_helper(plan)
     folders = {"OUTPUT_DIR": place.output_dir, "CHECKPOINT_DIR": place.checkpoint_dir}
-    content = pods.Content(
+    content = pods.PodContent(
         argv=_WAIT,
         variables=Variables(tuple({"name": name, "value": value} for name, value in folders.items()), (), {}),
         resources=Resources(),
@@ -61,7 +61,7 @@ def _visitor(plan: Plan, unique: str, token: str) -> Object:
     return new_object("Pod", metadata, spec=spec)
 
 
-def claims(plan: Plan) -> list[str]:
+def require_claims(plan: Plan) -> list[str]:
     """The claims that the run writes to and reads from; raise InputError if it has none."""
     found = list(names.claims(plan))
     if not found:
@@ -72,7 +72,7 @@ def claims(plan: Plan) -> list[str]:
     return found
 
 
-def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
+def find_pod_using(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
     """A pod that has a claim, and is no visitor and not over."""
     for each in pods_there:
         labels = mapping(mapping(each.get("metadata")).get("labels"))
@@ -85,20 +85,20 @@ def holder(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, 
 
 
 @asynccontextmanager
-async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
+async def inspection_pod(api: Api, plan: Plan) -> AsyncIterator[str]:
     """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
     await _require_free(api, plan)
     await _remove_killed(api, plan)
     letters = "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
     token = secrets.token_hex(16)
-    made = await api.create(_visitor(plan, letters, token))
+    made = await api.create(_inspection_pod(plan, letters, token))
     name, uid = name_of(made), str(made["metadata"]["uid"])
     if mapping(made["metadata"].get("annotations")).get(_TOKEN) != token:
         raise EngineError(f"there is a pod {name} already, which is none of drumline's", hint="try it again")
     try:
         await _await_running(api, name, uid)
         staying = asyncio.ensure_future(
-            execute(api, name, CONTAINER, _STAY, stdout=nowhere, stderr=nowhere, given=_beats())
+            execute(api, name, CONTAINER, _HOLD_OPEN, stdout=discard, stderr=discard, given=_heartbeats())
         )
         try:
             yield name
@@ -109,10 +109,10 @@ async def visit(api: Api, plan: Plan) -> AsyncIterator[str]:
         await asyncio.shield(api.delete("Pod", name, grace_seconds=0, uid=uid))
 
 
-async def _beats() -> AsyncIterator[bytes]:
+async def _heartbeats() -> AsyncIterator[bytes]:
     while True:
         yield b"\n"
-        await asyncio.sleep(_BEAT_SECONDS)
+        await asyncio.sleep(_HEARTBEAT_SECONDS)
 
 
 async def _remove_killed(api: Api, plan: Plan) -> None:
@@ -125,10 +125,10 @@ async def _remove_killed(api: Api, plan: Plan) -> None:
 
 
 async def _require_free(api: Api, plan: Plan) -> None:
-    for claim in claims(plan):
+    for claim in require_claims(plan):
         spec = mapping((await api.read("PersistentVolumeClaim", claim)).get("spec"))
         modes = [text(each) for each in spec.get("accessModes") or ()]
-        if set(modes) <= set(_ALONE) and (has := holder(await api.list("Pod"), claim)):
+        if set(modes) <= set(_ALONE) and (has := find_pod_using(await api.list("Pod"), claim)):
             node = text(mapping(has.get("spec")).get("nodeName"))
             where = f", on {node}" if node else ""
             raise EngineError(
@@ -148,8 +148,8 @@ async def _await_running(api: Api, name: str, uid: str) -> None:
                 for each in change.objects:
                     if each["metadata"].get("uid") != uid:
                         raise EngineError(f"the pod {name} was replaced by another")
-                    standing = read_pod(each, now=time.time(), deleted=change.what == "DELETED")
-                    if isinstance(standing, PodRuns):
+                    standing = read_pod_status(each, now=time.time(), deleted=change.what == "DELETED")
+                    if isinstance(standing, PodRunning):
                         return
                     if isinstance(standing, PodEnded):
                         raise EngineError(f"the pod that looks at the volume ended: {standing.exit.message}")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from drumline.engine.kubernetes.shape import mapping, mappings, text
+from drumline.engine.kubernetes.answer_fields import mapping, mappings, text
 from drumline.errors import EngineError
 from drumline.record import Record
 
@@ -24,7 +24,7 @@ class RefusedError(EngineError):
         self.reason = reason
 
 
-class AwayError(EngineError):
+class UnreachableError(EngineError):
     """Nobody answers, or not now; it may be worth asking again, after so long if that was said."""
 
     def __init__(self, message: str, after_seconds: float | None = None, *, hint: str = "") -> None:
@@ -36,7 +36,7 @@ class TooLargeError(EngineError):
     """An answer has more bytes than are read into memory."""
 
 
-class Where(Record):
+class ApiLocation(Record):
     """To whom something was said: the context of the kubeconfig, its server and the namespace."""
 
     context: str
@@ -50,7 +50,7 @@ class Where(Record):
         return f"kubectl --context {self.context}" if self.is_chosen else "kubectl"
 
 
-def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> RefusedError:
+def refusal(status: int, answer: Mapping[str, Any], where: ApiLocation, what: str) -> RefusedError:
     """Why the server did not do this; the answer is its `Status` object, as far as it sent one."""
     said = text(answer.get("message")) or f"HTTP {status}"
     reason = text(answer.get("reason"))
@@ -66,7 +66,7 @@ def refusal(status: int, answer: Mapping[str, Any], where: Where, what: str) -> 
     if status == 403:
         return _forbidden(said, where)
     if status == 404 and kind == "namespaces":
-        return no_namespace(where)
+        return namespace_error(where)
     if status == 404 and not kind:
         message = f"the cluster at {where.server} does not know what was asked for ({what})"
         hint = f"`{where.kubectl} api-resources` lists what it knows; an operator may be missing"
@@ -80,14 +80,14 @@ def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
     return status == 404 and any(each.get("reason") == "UnexpectedServerResponse" for each in causes)
 
 
-def no_namespace(where: Where) -> RefusedError:
+def namespace_error(where: ApiLocation) -> RefusedError:
     """There is no such namespace."""
     message = f"there is no namespace `{where.namespace}` in the cluster at {where.server}"
     hint = f"`{where.kubectl} create namespace {where.namespace}` makes it"
     return RefusedError(message, hint=hint, status=404, reason="NotFound")
 
 
-def _forbidden(said: str, where: Where) -> RefusedError:
+def _forbidden(said: str, where: ApiLocation) -> RefusedError:
     if found := _FORBIDDEN.search(said):
         user, verb, resource = found["user"], found["verb"], found["resource"]
         message = f"`{user}` may not {verb} {resource} in the namespace `{where.namespace}`"

@@ -11,22 +11,22 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import label_number, mapping
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.code import Code
-from drumline.engine.kubernetes.makers import OPERATED
+from drumline.engine.kubernetes.controllers import OPERATOR_KINDS
 from drumline.engine.kubernetes.manifests import shared_objects
 from drumline.engine.kubernetes.ownership import Ownership
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
-from drumline.engine.kubernetes.place import BEGUN
-from drumline.engine.kubernetes.planned import cluster_of
-from drumline.engine.kubernetes.pods import is_silent, is_to_go
-from drumline.engine.kubernetes.shape import mapping, number
+from drumline.engine.kubernetes.place import NAMES_NOT_AWAITED
+from drumline.engine.kubernetes.plan_options import cluster_of
+from drumline.engine.kubernetes.pod_status import is_terminating, is_unreachable
+from drumline.engine.kubernetes.project import PackedProject
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.words import listed
 
 WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
-_MAKERS = ("Job", *OPERATED.values())
+_CONTROLLER_KINDS = ("Job", *OPERATOR_KINDS.values())
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
 _STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody else may hold it
@@ -35,7 +35,7 @@ _MANY = 1 << 20
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:
     """What a run of this plan has objects of, those of its operator first; what it has none of, we may not list."""
-    kinds = [kind for engine, kind in OPERATED.items() if engine == plan.engine]
+    kinds = [kind for engine, kind in OPERATOR_KINDS.items() if engine == plan.engine]
     kinds.append("Pod")
     if plan.engine != "tfjob" or plan.preparations:
         kinds.append("Job")
@@ -47,7 +47,7 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
     return tuple(kinds)
 
 
-class Orders:
+class RunObjects:
     """Makes and removes the objects of one run."""
 
     def __init__(self, api: Api, ownership: Ownership, plan: Plan) -> None:
@@ -56,9 +56,11 @@ class Orders:
         self._plan = plan
         self._parts: int | None = None
         self._making = asyncio.Lock()
-        self._operated = tuple(kind for engine, kind in OPERATED.items() if engine == plan.engine)
+        self._operated = tuple(kind for engine, kind in OPERATOR_KINDS.items() if engine == plan.engine)
 
-    async def share(self, plan: Plan, pack: Callable[[Plan], Code]) -> tuple[int, Code | None]:
+    async def create_shared(
+        self, plan: Plan, pack: Callable[[Plan], PackedProject]
+    ) -> tuple[int, PackedProject | None]:
         """Make what all pods share; return the number of the project's parts, and the project if it was carried now."""
         async with self._making:
             if self._parts is not None:
@@ -66,15 +68,15 @@ class Orders:
             owner = await self._ownership.find_owner()
             mark = mapping(owner["metadata"].get("annotations")).get(WHOLE) if owner else None
             code = await self._carry(plan, pack, has_owner=bool(owner)) if mark is None else None
-            self._parts = len(code.contents) if code else number(mark)
+            self._parts = len(code.contents) if code else label_number(mark)
             if self._parts is None:
                 raise EngineError(f"the ConfigMap {names.base(self._plan)} was changed: {WHOLE} is no number")
             return self._parts, code
 
-    async def _carry(self, plan: Plan, pack: Callable[[Plan], Code], *, has_owner: bool) -> Code:
+    async def _carry(self, plan: Plan, pack: Callable[[Plan], PackedProject], *, has_owner: bool) -> PackedProject:
         """Make what the run shares, and mark it as whole; return what was carried."""
 
-        def make() -> tuple[Code, Objects]:
+        def make() -> tuple[PackedProject, Objects]:
             code = pack(plan)
             return code, shared_objects(plan, code.contents, _secrets(plan))
 
@@ -93,8 +95,8 @@ class Orders:
 
     async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
         """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
-        jobs = [each for each in objects if each["kind"] in _MAKERS]
-        await self._create_all(each for each in objects if each["kind"] not in _MAKERS)
+        jobs = [each for each in objects if each["kind"] in _CONTROLLER_KINDS]
+        await self._create_all(each for each in objects if each["kind"] not in _CONTROLLER_KINDS)
 
         async def create(an_object: Object) -> None:
             if is_wanted(an_object):
@@ -109,9 +111,9 @@ class Orders:
         """Create all of these, many at once; raise the first refusal."""
         await asyncio.gather(*map(self._ownership.create, objects))
 
-    async def mark_begun(self, *, has_begun: bool) -> None:
+    async def mark_ended_replica(self, *, has_ended_replica: bool) -> None:
         """Say on the owner, which pods have among their parts, whether somebody of the line has ended already."""
-        mark = {"data": {BEGUN: "somebody has ended" if has_begun else None}}
+        mark = {"data": {NAMES_NOT_AWAITED: "somebody has ended" if has_ended_replica else None}}
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
 
     async def remove(self) -> bool:
@@ -139,7 +141,7 @@ class Orders:
                     metadata = each["metadata"]
                     if not metadata.get("ownerReferences"):  # nothing else deletes it
                         await self._api.delete(kind, name_of(each), uid=metadata["uid"])
-                    elif kind == "Pod" and is_silent(each) and is_to_go(each):  # its node never says so
+                    elif kind == "Pod" and is_unreachable(each) and is_terminating(each):  # its node never says so
                         await self._api.delete(kind, name_of(each), grace_seconds=0, uid=metadata["uid"])
                 return len(found) - place * _MANY
         return 0

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from drumline.engine.kubernetes.shape import LONGEST_TEXT, mapping, mappings, text
+from drumline.engine.kubernetes.answer_fields import LONGEST_TEXT, mapping, mappings, text
 from drumline.record import Record
 from drumline.spec.quantity import parse_quantity
 from drumline.words import listed, size
@@ -14,7 +14,7 @@ from drumline.words import listed, size
 Pod = Mapping[str, Any]
 
 
-class PodWaits(Record):
+class PodWaiting(Record):
     """It has not begun; without a message there is nothing to tell, as at every start."""
 
     reason: str = ""  # one word: Unschedulable, Held, ImagePull, Config, Container, Volume, Init, Quota, Forbidden
@@ -23,12 +23,12 @@ class PodWaits(Record):
     is_usual: bool = False  # part of every start, and worth a word only if it takes long
 
 
-class Trouble(Record):
+class PodEvent(Record):
     """What an event of the cluster says of an object: of a pod, or of what should have made one."""
 
     kind: str
     name: str
-    wait: PodWaits
+    wait: PodWaiting
 
 
 _FATAL = {
@@ -37,7 +37,7 @@ _FATAL = {
     "CreateContainerConfigError": "its container cannot be made",
 }
 _OURS = "the project is unpacked, and the names of its peers are waited for"
-_UNBOUND = PodWaits("Volume", "its claim is not bound to a volume")
+_UNBOUND = PodWaiting("Volume", "its claim is not bound to a volume")
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 _USUAL = ("ContainerCreating", "PodInitializing")
 
@@ -67,7 +67,7 @@ _FORBIDDEN = re.compile(r'pods "[^"]*" is forbidden: (.*)$', re.DOTALL)
 _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limited: (.*)$")
 
 
-def read_wait(pod: Pod, main: str, trouble: PodWaits | None) -> PodWaits:
+def read_wait(pod: Pod, main: str, trouble: PodWaiting | None) -> PodWaiting:
     """What a pod waits for whose main container does not run yet."""
     status = mapping(pod.get("status"))
     for each in mappings(status.get("conditions")):
@@ -79,14 +79,14 @@ def read_wait(pod: Pod, main: str, trouble: PodWaits | None) -> PodWaits:
             return _not_made(waiting, _image(pod, name), trouble)
         if "running" in state:
             words = _OURS if name == "drumline" else f"its init container {name} is not done"
-            return PodWaits("Init", words, is_usual=True)
+            return PodWaiting("Init", words, is_usual=True)
     for each in mappings(status.get("containerStatuses")):
         if each.get("name") == main and (waiting := mapping(mapping(each.get("state")).get("waiting"))):
             return _not_made(waiting, _image(pod, main), trouble)
-    return trouble or PodWaits()
+    return trouble or PodWaiting()
 
 
-def slim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
+def trim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return as much of an event as `read_event` reads; None if that would be nothing."""
     if read_event(event) is None:
         return None
@@ -99,7 +99,7 @@ def slim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
     }
 
 
-def read_event(event: Mapping[str, Any]) -> Trouble | None:
+def read_event(event: Mapping[str, Any]) -> PodEvent | None:
     """What an event says that no status does; None if it says nothing of the kind.
 
     Every user who may create events can have written it: it explains why a pod waits, and decides nothing.
@@ -108,18 +108,18 @@ def read_event(event: Mapping[str, Any]) -> Trouble | None:
     kind, name = text(about.get("kind")), text(about.get("name"))
     match event.get("reason"):
         case "FailedMount" | "FailedAttachVolume":
-            return Trouble(kind, name, PodWaits("Volume", f"a volume cannot be mounted: {said}"))
+            return PodEvent(kind, name, PodWaiting("Volume", f"a volume cannot be mounted: {said}"))
         case "ProvisioningFailed":
-            return Trouble(kind, name, PodWaits("Volume", f"no volume can be made for the claim {name}: {said}"))
+            return PodEvent(kind, name, PodWaiting("Volume", f"no volume can be made for the claim {name}: {said}"))
         case "FailedCreatePodSandBox":
-            return Trouble(kind, name, PodWaits("Container", f"its pod cannot be set up: {said}"))
+            return PodEvent(kind, name, PodWaiting("Container", f"its pod cannot be set up: {said}"))
         case "Pulling" if kind == "Pod":
-            return Trouble(kind, name, PodWaits("ImagePull", "pulls its image", is_usual=True))
+            return PodEvent(kind, name, PodWaiting("ImagePull", "pulls its image", is_usual=True))
         case "Pulled" | "Created" | "Started" if kind == "Pod":
-            return Trouble(kind, name, PodWaits())
+            return PodEvent(kind, name, PodWaiting())
         case "FailedCreate" | "FailedCreatePod":
             found = _FORBIDDEN.search(said)
-            return Trouble(kind, name, _may_not_be(found[1] if found else said.rpartition("Error creating: ")[2]))
+            return PodEvent(kind, name, _may_not_be(found[1] if found else said.rpartition("Error creating: ")[2]))
     return None
 
 
@@ -130,20 +130,20 @@ def memory_limit(pod: Pod, container: str) -> int | None:
     return None if amount is None else round(amount)
 
 
-def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaits | None) -> PodWaits:
+def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaiting | None) -> PodWaiting:
     if reason == "SchedulingGated":
         gates = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("schedulingGates"))]
-        return PodWaits("Held", f"held back by {listed(gates)}" if gates else "held back")
+        return PodWaiting("Held", f"held back by {listed(gates)}" if gates else "held back")
     found = _NODES.match(said)
     if not found:
-        return PodWaits("Unschedulable", said or "no node was found for it yet", is_usual=not said)
+        return PodWaiting("Unschedulable", said or "no node was found for it yet", is_usual=not said)
     if claim := _CLAIM.search(said):
-        return PodWaits("Volume", f"its claim {claim[1]} does not exist")
+        return PodWaiting("Volume", f"its claim {claim[1]} does not exist")
     if "unbound immediate PersistentVolumeClaims" in said:
         return trouble if trouble and trouble.reason == "Volume" else _UNBOUND
     why = listed([_node_words(each) for each in found[2].split(", ")])
     asks = _asks(pod)
-    return PodWaits(
+    return PodWaiting(
         "Unschedulable", f"of {found[1]} nodes none can take it: {why}{f'; it asks for {asks}' if asks else ''}"
     )
 
@@ -181,28 +181,28 @@ def _amount(resource: str, number: float) -> str:
     return f"{number:g} {resource}"
 
 
-def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaits | None) -> PodWaits:
+def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaiting | None) -> PodWaiting:
     """What a container waits for that is on a node."""
     reason, said = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
     if reason in _FATAL:
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
-        return PodWaits(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
+        return PodWaiting(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
     if reason in _PULLING:
         # The registry's own words stand at the end, behind what everybody on the way says of it, by its whole name.
         _, *said_of_it = re.split(rf'"[^"]*{re.escape(image)}": ', said)
         why = _REQUEST.sub("", said_of_it[-1]) if said_of_it else ""
-        return PodWaits("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
+        return PodWaiting("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
     if reason in _USUAL or not reason:
-        return trouble or PodWaits()
-    return PodWaits("Container", f"its container cannot be made ({reason}): {said}" if said else reason)
+        return trouble or PodWaiting()
+    return PodWaiting("Container", f"its container cannot be made ({reason}): {said}" if said else reason)
 
 
-def _may_not_be(why: str) -> PodWaits:
+def _may_not_be(why: str) -> PodWaiting:
     """Why a pod cannot even be created."""
     if quota := _QUOTA.match(why):
         name, wanted, used, limit = quota.groups()
-        return PodWaits("Quota", f"the quota {name} has no room for it: it asks for {wanted}; used {used} of {limit}")
-    return PodWaits("Quota" if "quota" in why else "Forbidden", f"its pod may not be made: {why}")
+        return PodWaiting("Quota", f"the quota {name} has no room for it: it asks for {wanted}; used {used} of {limit}")
+    return PodWaiting("Quota" if "quota" in why else "Forbidden", f"its pod may not be made: {why}")
 
 
 def _image(pod: Pod, container: str) -> str:

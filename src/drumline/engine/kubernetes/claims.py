@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drumline.engine.kubernetes.names import made_claims, output_claim
+from drumline.engine.kubernetes.names import created_claims, output_claim
 from drumline.engine.kubernetes.place import place_helper
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Plan
 
 
@@ -18,8 +18,8 @@ def describe_output(plan: Plan) -> str:
     return f"{folder} on the claim {claim}: `drumline cp {plan.run}: .` fetches it"
 
 
-def remains(plan: Plan) -> Iterator[str]:
+def describe_kept_claims(plan: Plan) -> Iterator[str]:
     """Yield the claims that were made for the run."""
     where = cluster_of(plan).namespace
-    for name in made_claims(plan):
+    for name in created_claims(plan):
         yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"

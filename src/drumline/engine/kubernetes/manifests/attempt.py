@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import volumes
-from drumline.engine.kubernetes.manifests.pod import Content
-from drumline.engine.kubernetes.manifests.variables import Counting, variables
+from drumline.engine.kubernetes.manifests.pod import PodContent
+from drumline.engine.kubernetes.manifests.variables import IndexSource, variables
 from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import awaits_names, hosts
 from drumline.plan.types import Launch, Plan
@@ -17,7 +17,7 @@ _INLINE = 1024
 PEERS = "DRUMLINE_PEERS"
 
 
-class Line:
+class AttemptPods:
     """Makes pods out of launches, and keeps what they share and what is long."""
 
     def __init__(self, plan: Plan, launches: Sequence[Launch], parts: int) -> None:
@@ -28,17 +28,19 @@ class Line:
         self._prepared = [launches[0].place.data_dirs[number] for number in _prepared(plan)]
         self._peers = ",".join(_peers(plan, self._attempt))
 
-    def content(self, launches: Sequence[Launch], labels: Object, counting: Counting | None = None) -> Content:
+    def content(
+        self, launches: Sequence[Launch], labels: Object, index_source: IndexSource | None = None
+    ) -> PodContent:
         """What the pods of these replicas have of their own."""
         first = launches[0]
         given = variables(
             launches,
             shared_in=names.shared_values(self._plan, self._attempt),
             secrets_in=names.secret(self._plan),
-            counting=counting,
+            index_source=index_source,
         )
         self.shared.update(given.shared)
-        return Content(
+        return PodContent(
             argv=first.replica.argv,
             variables=given,
             resources=first.replica.resources,

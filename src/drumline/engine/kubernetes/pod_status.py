@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from signal import Signals
 from typing import Any
 
-from drumline.engine.kubernetes.shape import mapping, mappings, seconds_of, text, whole
-from drumline.engine.kubernetes.waits import PodWaits, memory_limit, read_wait
+from drumline.engine.kubernetes.answer_fields import integer, mapping, mappings, seconds_of, text
+from drumline.engine.kubernetes.wait_reason import PodWaiting, memory_limit, read_wait
 from drumline.record import Record
 from drumline.run.event import Exit
 from drumline.words import size
@@ -28,7 +28,7 @@ _RUNTIME = re.compile(r"^.*unable to start container process: (?:error during co
 _ENDED_BY_SIGNAL = (128 + Signals.SIGKILL, 128 + Signals.SIGTERM)
 
 
-class PodRuns(Record):
+class PodRunning(Record):
     """Its command runs, or nobody says otherwise; at `overdue_at` (UTC) it is to be looked at again."""
 
     started_at: float | None = None  # UTC, a whole second
@@ -43,12 +43,12 @@ class PodEnded(Record):
     container: str | None = None  # whose log says why; None if none ever ran
 
 
-PodStanding = PodWaits | PodRuns | PodEnded
+PodStatus = PodWaiting | PodRunning | PodEnded
 
 
-def read_pod(
-    pod: Pod, *, now: float, deleted: bool = False, asked: bool = False, trouble: PodWaits | None = None
-) -> PodStanding:
+def read_pod_status(
+    pod: Pod, *, now: float, deleted: bool = False, asked: bool = False, trouble: PodWaiting | None = None
+) -> PodStatus:
     """Say where a pod stands at this time (UTC).
 
     `deleted`: the API server does not have it any more, and this is how it was last. `asked`: whoever asks has stopped
@@ -73,9 +73,9 @@ def read_pod(
     ):
         return PodEnded(_unseen(pod, asked=asked, deleted=deleted), container=_last_container(pod))
     if running := mapping(main.get("running")):
-        return PodRuns(seconds_of(running.get("startedAt")), overdue_at)
+        return PodRunning(seconds_of(running.get("startedAt")), overdue_at)
     if overdue_at is not None:
-        return PodRuns(None, overdue_at)
+        return PodRunning(None, overdue_at)
     return read_wait(pod, name, trouble)
 
 
@@ -96,7 +96,7 @@ def has_run(pod: Pod, container: str) -> bool:
     return container != main_container(pod) or started_at(pod) is not None
 
 
-def is_silent(pod: Pod) -> bool:
+def is_unreachable(pod: Pod) -> bool:
     """Whether its node does not answer, as the cluster finds: it takes back that the pod is ready, and nothing else."""
     conditions = {str(each.get("type")): each.get("status") for each in _conditions(pod)}
     return conditions.get("Ready") == "False" and conditions.get("ContainersReady") == "True"
@@ -109,7 +109,7 @@ def is_over(pod: Pod) -> bool:
     return are_over or mapping(pod.get("status")).get("phase") in ("Failed", "Succeeded")
 
 
-def is_to_go(pod: Pod) -> bool:
+def is_terminating(pod: Pod) -> bool:
     """Whether somebody has deleted it."""
     return bool(mapping(pod.get("metadata")).get("deletionTimestamp"))
 
@@ -150,7 +150,7 @@ def _last_container(pod: Pod) -> str | None:
 def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) -> PodEnded:
     """What a container that has terminated makes of its pod."""
     ended_at = seconds_of(over.get("finishedAt"))
-    code, word, said = whole(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
+    code, word, said = integer(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
     if code is None:
         return PodEnded(Exit(message="its exit code is not known"), ended_at, container)
     if word in _NOT_EXECUTED:
@@ -241,7 +241,7 @@ def _was_deleted_first(pod: Pod, ended_at: float, code: int | None) -> bool:
     if gone_by is None:
         return False
     # At the very end, when the kubelet says that nothing is left, both are set anew and tell nothing.
-    since = gone_by - (whole(metadata.get("deletionGracePeriodSeconds")) or 0)
+    since = gone_by - (integer(metadata.get("deletionGracePeriodSeconds")) or 0)
     return ended_at >= since or code in _ENDED_BY_SIGNAL
 
 
@@ -250,4 +250,4 @@ def _overdue_at(pod: Pod) -> float | None:
     gone_by = seconds_of(mapping(pod.get("metadata")).get("deletionTimestamp"))
     if gone_by is None:
         return None
-    return 0.0 if is_silent(pod) else gone_by + CONFIRM_SECONDS
+    return 0.0 if is_unreachable(pod) else gone_by + CONFIRM_SECONDS

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.kubernetes import code
-from drumline.engine.kubernetes.code import Code, pack
+from drumline.engine.kubernetes import project
+from drumline.engine.kubernetes.project import PackedProject, pack
 from drumline.errors import InputError
 from drumline.runtime.ready import wait_for
 from unit.engine.agent.host import listing
@@ -32,7 +32,7 @@ def make(root: Path) -> Path:
     return root
 
 
-def carry(packed: Code, folder: Path) -> Path:
+def carry(packed: PackedProject, folder: Path) -> Path:
     """The parts as a pod finds them."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
@@ -42,7 +42,9 @@ def carry(packed: Code, folder: Path) -> Path:
     return parts
 
 
-def unpack(packed: Code, folder: Path, path: str | None = None, peers: str = "") -> subprocess.CompletedProcess[str]:
+def unpack(
+    packed: PackedProject, folder: Path, path: str | None = None, peers: str = ""
+) -> subprocess.CompletedProcess[str]:
     """Run what the init container runs; with only these programs, if they are named."""
     parts = carry(packed, folder)
     command = ["sh", str(parts / "ready.sh"), str(parts), str(folder / "project"), str(folder / "runtime")]
@@ -150,7 +152,7 @@ def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> N
     found = listing(tmp_path / "pod/project")
     assert (found["inside"], found["src/up"], found["dangling"]) == ("-> src", "-> ../train.py", "-> nothing")
     assert "outside" not in found
-    assert packed.remarks == (
+    assert packed.warnings == (
         f"outside is left out: it leads out of the project, to {tmp_path}",
         "src/out is left out: it leads out of the project, to ../../elsewhere",
     )
@@ -160,7 +162,7 @@ def test_sockets_and_pipes_are_left_out_and_said(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
-        assert pack(tmp_path).remarks == ("pipe is left out: it is no file", "s is left out: it is no file")
+        assert pack(tmp_path).warnings == ("pipe is left out: it is no file", "s is left out: it is no file")
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -199,7 +201,7 @@ def test_parts_fit_into_objects_of_the_api(tmp_path: Path) -> None:
     (tmp_path / "weights").write_bytes(os.urandom(3_000_000))
     packed = pack(tmp_path)
     assert len(packed.parts) == 5
-    assert all(sum(map(len, content.values())) <= code.PART_BYTES for content in packed.contents)
+    assert all(sum(map(len, content.values())) <= project.PART_BYTES for content in packed.contents)
     assert (packed.files, packed.size_bytes) == (1, 3_000_000)
     assert unpack(packed, tmp_path / "pod").returncode == 0
     assert (tmp_path / "pod/project/weights").read_bytes() == (tmp_path / "weights").read_bytes()

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.incarnation import Incarnation
-from drumline.engine.kubernetes.metrics import Reading
+from drumline.engine.kubernetes.metrics import UsageSample
 from drumline.engine.kubernetes.podwatch import TrackedPod
 from drumline.record import Record, to_dict
 from drumline.run.traces import USAGE
@@ -30,14 +30,14 @@ class _Sum(Record):
     offset: float  # from UTC to the clock that never goes back
 
 
-class Tally:
+class UsageTotals:
     """Adds up readings; on disk it remembers each sum, for whoever takes the run up."""
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], float], boot: str) -> None:
         self._now, self._wall = now, wall
         self._boot, self._offset = boot, now() - wall()
         self._sums: dict[Incarnation, _Sum] = {}
-        self._readings: dict[str, Reading] = {}
+        self._readings: dict[str, UsageSample] = {}
         self._asked = -UNWATCHED_SECONDS
 
     def is_due(self, *, watched: bool) -> bool:
@@ -48,7 +48,7 @@ class Tally:
         self._asked = now
         return True
 
-    def take(self, readings: Iterable[Reading]) -> None:
+    def add(self, readings: Iterable[UsageSample]) -> None:
         """Take in what the cluster says; what a node dates later than now is of now."""
         now = self._wall()
         self._readings.update((each.pod, each.replace(at=min(each.at, now))) for each in readings)
@@ -88,7 +88,7 @@ class Tally:
         return known
 
 
-def _add(known: _Sum, reading: Reading) -> _Sum:
+def _add(known: _Sum, reading: UsageSample) -> _Sum:
     """The sum with one more reading; where only the rate is known, it is taken to be that since the one before."""
     if reading.cpu_seconds is not None:
         cpu_seconds = max(known.cpu_seconds, reading.cpu_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from drumline.engine.kubernetes.shape import mapping, mappings
+from drumline.engine.kubernetes.answer_fields import mapping, mappings
 from drumline.plan.types import ReplicaId, Resources
 from drumline.record import Record
 from drumline.spec.quantity import parse_quantity
@@ -23,15 +23,15 @@ class Amount(Record):
     memory_bytes: float = 0.0
     gpus: float = 0.0
 
-    def less(self, other: Amount) -> Amount:
+    def minus(self, other: Amount) -> Amount:
         """What is left of it."""
         return Amount(self.cpus - other.cpus, self.memory_bytes - other.memory_bytes, self.gpus - other.gpus)
 
-    def more(self, other: Amount) -> Amount:
+    def plus(self, other: Amount) -> Amount:
         """Both together."""
         return Amount(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus)
 
-    def holds(self, other: Amount) -> bool:
+    def fits(self, other: Amount) -> bool:
         """Whether the other fits in."""
         pairs = zip(_weight(self), _weight(other), strict=True)
         return all(mine >= theirs - 1e-9 for mine, theirs in pairs if theirs > 0)
@@ -45,16 +45,16 @@ class Node(Record):
     """A node that would take pods of the line, with what it has and what is free of it."""
 
     name: str
-    whole: Amount
+    total: Amount
     free: Amount
 
 
-def asked(resources: Resources) -> Amount:
+def requested(resources: Resources) -> Amount:
     """What a replica claims."""
     return Amount(resources.cpus or 0.0, float(resources.memory_bytes or 0), float(resources.gpus or 0))
 
 
-def open_nodes(
+def eligible_nodes(
     nodes: Iterable[Mapping[str, Any]],
     pods: Iterable[Mapping[str, Any]],
     *,
@@ -66,7 +66,7 @@ def open_nodes(
     for pod in pods:
         spec = mapping(pod.get("spec"))
         if (name := spec.get("nodeName")) and mapping(pod.get("status")).get("phase") not in _OVER:
-            taken[name] = taken.get(name, Amount()).more(_requests(spec))
+            taken[name] = taken.get(name, Amount()).plus(_requests(spec))
     found = []
     for node in nodes:
         name = node["metadata"]["name"]
@@ -78,24 +78,24 @@ def open_nodes(
         taints = [taint for taint in mappings(spec.get("taints")) if taint.get("effect") in _KEEPS_OUT]
         if not all(any(_tolerates(each, taint) for each in tolerations) for taint in taints):
             continue
-        whole = _amount(mapping(mapping(node.get("status")).get("allocatable")))
-        found.append(Node(name, whole, whole.less(taken.get(name, Amount()))))
+        total = _amount(mapping(mapping(node.get("status")).get("allocatable")))
+        found.append(Node(name, total, total.minus(taken.get(name, Amount()))))
     return found
 
 
-def place(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> list[ReplicaId]:
+def find_unplaced(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> list[ReplicaId]:
     """Put the largest first, each where least is left over; return who found no place."""
     left = dict(room)
-    homeless = []
+    unplaced = []
     for replica in sorted(wanted, key=lambda each: _weight(wanted[each]), reverse=True):
         amount = wanted[replica]
-        fits = [name for name, free in left.items() if free.holds(amount)]
+        fits = [name for name, free in left.items() if free.fits(amount)]
         if not fits:
-            homeless.append(replica)
+            unplaced.append(replica)
             continue
         best = min(fits, key=lambda name: _weight(left[name]))
-        left[best] = left[best].less(amount)
-    return sorted(homeless)
+        left[best] = left[best].minus(amount)
+    return sorted(unplaced)
 
 
 def _weight(amount: Amount) -> tuple[float, ...]:
@@ -123,7 +123,7 @@ def _requests(spec: Mapping[str, Any]) -> Amount:
 
     total = Amount()
     for container in mappings(spec.get("containers")):
-        total = total.more(of(container))
+        total = total.plus(of(container))
     before = [of(container) for container in mappings(spec.get("initContainers"))]
     every = (total, *before)
     return Amount(

@@ -7,7 +7,7 @@ import json
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.kubernetes.door import open_door
+from drumline.engine.kubernetes.connection import open_client
 from scaffold.waiting import PATIENCE_SECONDS
 
 
@@ -36,7 +36,7 @@ def test_a_request_that_is_cancelled_while_tls_begins_leaves_no_connection(tmp_p
 
         async with await asyncio.start_server(be_silent, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            client, _ = open_door(None, None, write_kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
+            client, _ = open_client(None, None, write_kubeconfig(tmp_path, f"https://127.0.0.1:{port}"))
             request = asyncio.create_task(client.get("/version"))
             await greeted.wait()
             request.cancel()

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from importlib import resources
 from pathlib import Path
 
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.engine.project.archive import compressed, make_archive, project_members, runtime_members
 from drumline.engine.project.own import own_folders
 from drumline.engine.project.size import count_files, list_largest, size_bytes
@@ -23,14 +23,14 @@ MOST_RAW_BYTES = 256 << 20  # not even compressed
 _SCRIPTS = ("ready.sh", "ready.py")
 
 
-class Code(Record):
+class PackedProject(Record):
     """What is carried into each pod."""
 
     parts: tuple[bytes, ...]  # of the project's archive; none if nothing is carried but the runtime
     files: int
     size_bytes: int  # of the files, as they are
     runtime: bytes  # an archive of `drumline.runtime`
-    remarks: tuple[str, ...] = ()  # what is otherwise than one would think
+    warnings: tuple[str, ...] = ()  # what is otherwise than one would think
 
     @property
     def contents(self) -> tuple[Mapping[str, bytes], ...]:
@@ -39,21 +39,21 @@ class Code(Record):
         return (first, *({f"project-{number:03}": part} for number, part in enumerate(self.parts)))
 
 
-def pack(directory: Path | None, *, without: Collection[Path] = ()) -> Code:
+def pack(directory: Path | None, *, without: Collection[Path] = ()) -> PackedProject:
     """Pack a project, or only the runtime; the same content gives the same bytes, whoever packs it and when.
 
     Raise InputError if something cannot be read, or if it is more than an API should carry.
     """
     runtime = compressed(make_archive(runtime_members()))
     if directory is None:
-        return Code((), 0, 0, runtime)
+        return PackedProject((), 0, 0, runtime)
     tree = walk(directory, without=without)
     _refuse_large(tree, None)
-    remarks = list(tree.remarks)
-    packed = compressed(make_archive(project_members(directory, tree, remarks)))
+    warnings = list(tree.remarks)
+    packed = compressed(make_archive(project_members(directory, tree, warnings)))
     _refuse_large(tree, len(packed))
     parts = tuple(packed[at : at + PART_BYTES] for at in range(0, len(packed), PART_BYTES))
-    return Code(parts, count_files(tree), size_bytes(tree), runtime, tuple(remarks))
+    return PackedProject(parts, count_files(tree), size_bytes(tree), runtime, tuple(warnings))
 
 
 def _script(name: str) -> bytes:
@@ -76,6 +76,6 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
     )
 
 
-def pack_project(plan: Plan, site: Site) -> Code:
+def pack_project(plan: Plan, site: Site) -> PackedProject:
     """Return the project of a plan, packed; nothing of it where the image has the code."""
     return pack(site.directory if cluster_of(plan).code else None, without=own_folders(plan, site))

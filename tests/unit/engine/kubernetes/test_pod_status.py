@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.kubernetes.pods import PodEnded, PodRuns, PodStanding, read_pod
-from drumline.engine.kubernetes.shape import seconds_of
-from drumline.engine.kubernetes.waits import PodWaits, Trouble, read_event
+from drumline.engine.kubernetes.answer_fields import seconds_of
+from drumline.engine.kubernetes.pod_status import PodEnded, PodRunning, PodStatus, read_pod_status
+from drumline.engine.kubernetes.wait_reason import PodEvent, PodWaiting, read_event
 from drumline.run.event import Exit
 from drumline.run.failure import describe_exit, failed_by_itself, failure_class, reason_of
 from drumline.spec.quantity import parse_quantity
@@ -22,11 +22,11 @@ NOW = seconds_of("2026-11-15T20:50:00Z") or 0.0
 
 
 def standings(
-    case: str, *, now: float = NOW, asked: bool = False, trouble: PodWaits | None = None
-) -> list[PodStanding]:
+    case: str, *, now: float = NOW, asked: bool = False, trouble: PodWaiting | None = None
+) -> list[PodStatus]:
     """Where a pod stood each time it changed."""
     return [
-        read_pod(each["pod"], now=now, deleted=each["type"] == "DELETED", asked=asked, trouble=trouble)
+        read_pod_status(each["pod"], now=now, deleted=each["type"] == "DELETED", asked=asked, trouble=trouble)
         for each in SEEN
         if each["case"] == case
     ]
@@ -124,14 +124,14 @@ ENDS = {
 @pytest.mark.parametrize("case", WAITS)
 def test_what_a_pod_waits_for_is_said_in_words(case: str) -> None:
     found = standings(case)[-1]
-    assert isinstance(found, PodWaits)
+    assert isinstance(found, PodWaiting)
     assert (found.message, found.is_fatal) == (WAITS[case], False)
 
 
 @pytest.mark.parametrize("case", NEVER)
 def test_what_no_waiting_mends_is_fatal(case: str) -> None:
     found = standings(case)[-1]
-    assert isinstance(found, PodWaits)
+    assert isinstance(found, PodWaiting)
     assert (found.message, found.is_fatal) == (NEVER[case], True)
 
 
@@ -161,7 +161,7 @@ def test_who_saves_and_leaves_with_0_because_it_is_evicted_has_not_succeeded() -
 
 
 def test_every_pod_that_began_goes_from_waiting_to_running_to_its_end_and_not_back() -> None:
-    order = (PodWaits, PodRuns, PodEnded)
+    order = (PodWaiting, PodRunning, PodEnded)
     for case in {each["case"] for each in SEEN}:
         ranks = [order.index(type(each)) for each in standings(case)]
         assert ranks == sorted(ranks), case
@@ -169,7 +169,9 @@ def test_every_pod_that_began_goes_from_waiting_to_running_to_its_end_and_not_ba
 
 def test_an_end_is_read_from_the_container_before_the_pod_has_heard_of_it() -> None:
     ends = [
-        each for each in SEEN if each["case"] == "segfault" and isinstance(read_pod(each["pod"], now=NOW), PodEnded)
+        each
+        for each in SEEN
+        if each["case"] == "segfault" and isinstance(read_pod_status(each["pod"], now=NOW), PodEnded)
     ]
     assert [each["pod"]["status"]["phase"] for each in ends] == ["Pending", "Failed"]
 
@@ -180,7 +182,7 @@ def test_an_end_that_nobody_saw_before_a_kubelet_began_again_is_an_end(state: di
     (container,) = pod["status"]["containerStatuses"]
     again = {**container, "state": state, "lastState": container["state"], "restartCount": 1}
     status = {**pod["status"], "phase": "Running", "containerStatuses": [again]}
-    assert read_pod({**pod, "status": status}, now=NOW) == standings("exit-3")[-1]
+    assert read_pod_status({**pod, "status": status}, now=NOW) == standings("exit-3")[-1]
 
 
 def test_the_log_that_says_why_is_that_of_the_init_container_that_failed() -> None:
@@ -197,7 +199,7 @@ def test_what_was_asked_for_is_no_deletion_to_tell_of() -> None:
 
 def test_who_is_stopped_before_it_started_says_so_whatever_its_init_container_came_to() -> None:
     for case in ("init-failed", "init-waits", "too-many-cpus"):
-        end = read_pod(last_pod(case), now=NOW, deleted=True, asked=True)
+        end = read_pod_status(last_pod(case), now=NOW, deleted=True, asked=True)
         assert isinstance(end, PodEnded)
         assert end.exit == Exit(message="it was stopped before it started"), case
 
@@ -205,7 +207,7 @@ def test_who_is_stopped_before_it_started_says_so_whatever_its_init_container_ca
 def test_a_pod_without_a_node_is_gone_as_soon_as_it_is_to_go() -> None:
     pod = last_pod("too-many-cpus")
     pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:50:00Z"}}
-    gone = read_pod(pod, now=NOW)
+    gone = read_pod_status(pod, now=NOW)
     assert isinstance(gone, PodEnded)
     assert (gone.exit.reason, gone.exit.message) == ("Deleted", "its pod was deleted")
 
@@ -219,7 +221,7 @@ def test_memory_that_ran_out_while_it_was_stopped_is_told_all_the_same() -> None
 def test_what_ended_before_it_was_deleted_ended_by_itself() -> None:
     pod = last_pod("exit-3")
     metadata = {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:40Z", "deletionGracePeriodSeconds": 30}
-    end = read_pod({**pod, "metadata": metadata}, now=NOW)
+    end = read_pod_status({**pod, "metadata": metadata}, now=NOW)
     assert isinstance(end, PodEnded)
     assert (end.exit.code, end.exit.reason) == (3, "")
 
@@ -227,10 +229,10 @@ def test_what_ended_before_it_was_deleted_ended_by_itself() -> None:
 def test_a_node_that_does_not_answer_is_given_some_time_and_then_the_pod_is_lost() -> None:
     pod = next(each["pod"] for each in SEEN if each["case"] == "on-lost-node")
     overdue_at = (seconds_of("2026-11-15T20:49:23Z") or 0) + 30
-    waits = read_pod(pod, now=overdue_at - 1)
-    assert isinstance(waits, PodRuns)
+    waits = read_pod_status(pod, now=overdue_at - 1)
+    assert isinstance(waits, PodRunning)
     assert waits.overdue_at == overdue_at
-    lost = read_pod(pod, now=overdue_at)
+    lost = read_pod_status(pod, now=overdue_at)
     assert isinstance(lost, PodEnded)
     assert (lost.exit.message, failure_class(lost.exit, "plain")) == ("logs-ghost does not answer any more", "lost")
     assert (lost.exit.seen, lost.container) == (False, "replica")
@@ -239,14 +241,14 @@ def test_a_node_that_does_not_answer_is_given_some_time_and_then_the_pod_is_lost
 def test_a_pod_that_is_to_go_and_never_goes_is_lost_whoever_deleted_it() -> None:
     pod = next(each["pod"] for each in SEEN if each["case"] == "runs")
     pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:00Z"}}
-    lost = read_pod(pod, now=NOW)
+    lost = read_pod_status(pod, now=NOW)
     assert isinstance(lost, PodEnded)
     assert (lost.exit.reason, lost.exit.message) == ("NodeLost", "its pod was to go, and node2 does not answer")
 
 
 def test_a_pod_that_vanished_while_it_ran_was_deleted() -> None:
     pod = last_pod("runs")
-    gone = read_pod(pod, now=NOW, deleted=True)
+    gone = read_pod_status(pod, now=NOW, deleted=True)
     assert isinstance(gone, PodEnded)
     assert (gone.exit.reason, gone.exit.message, gone.exit.seen) == ("Deleted", "its pod was deleted", False)
 
@@ -256,18 +258,18 @@ def test_a_pod_that_kueue_holds_back_says_so() -> None:
         "spec": {"containers": [{"name": "replica"}], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
     }
-    assert read_pod(pod, now=NOW) == PodWaits("Held", "held back by kueue.x-k8s.io/admission")
+    assert read_pod_status(pod, now=NOW) == PodWaiting("Held", "held back by kueue.x-k8s.io/admission")
 
 
 def test_a_pod_of_which_nothing_is_known_yet_waits_without_a_word() -> None:
-    assert read_pod({}, now=NOW) == PodWaits()
-    assert read_pod({"status": {"phase": "Pending"}}, now=NOW) == PodWaits()
+    assert read_pod_status({}, now=NOW) == PodWaiting()
+    assert read_pod_status({"status": {"phase": "Pending"}}, now=NOW) == PodWaiting()
 
 
 def test_what_only_events_say_is_found_there() -> None:
     found = {each.name: each for event in EVENTS if (each := read_event(event))}
     quota = "the quota q has no room for it: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
-    assert found["digits-1-worker-0"] == Trouble("Job", "digits-1-worker-0", PodWaits("Quota", quota))
+    assert found["digits-1-worker-0"] == PodEvent("Job", "digits-1-worker-0", PodWaiting("Quota", quota))
     mount = found["map-missing"].wait
     assert mount.message.startswith("a volume cannot be mounted: ")
     assert mount.message.endswith('configmap "nothere" not found')
@@ -307,8 +309,8 @@ def test_what_is_no_amount_is_none(text: object) -> None:
 def test_an_image_with_a_short_name_is_known_by_the_whole_one_in_what_is_said_of_it() -> None:
     text = json.dumps(last_pod("image-unreachable"))
     pod = json.loads(text.replace('"image": "registry.invalid/team/', '"image": "'))
-    found = read_pod(pod, now=NOW)
-    assert isinstance(found, PodWaits)
+    found = read_pod_status(pod, now=NOW)
+    assert isinstance(found, PodWaiting)
     assert found.message == (
         "its image train:1 cannot be pulled: dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host"
     )

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api, open_api
+from drumline.engine.kubernetes.api_errors import RefusedError
 from drumline.engine.kubernetes.paths import new_object
-from drumline.engine.kubernetes.planned import cluster_of, with_cluster
-from drumline.engine.kubernetes.refusal import RefusedError
+from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
 from drumline.plan.types import Plan
 from drumline.record import Record, to_dict
 from drumline.words import listed
 
 
-class Right(Record):
+class Permission(Record):
     """Something that one may or may not do."""
 
     verb: str
@@ -28,38 +28,38 @@ class Right(Record):
         return f"{self.verb} {self.resource}{f'/{self.subresource}' if self.subresource else ''}"
 
 
-RIGHTS = (
-    *(Right(verb, "configmaps") for verb in ("get", "list", "create", "patch", "delete")),
-    *(Right(verb, "services") for verb in ("list", "create")),
-    *(Right(verb, "pods") for verb in ("list", "watch", "delete")),
-    Right("get", "pods", subresource="log"),
+PERMISSIONS = (
+    *(Permission(verb, "configmaps") for verb in ("get", "list", "create", "patch", "delete")),
+    *(Permission(verb, "services") for verb in ("list", "create")),
+    *(Permission(verb, "pods") for verb in ("list", "watch", "delete")),
+    Permission("get", "pods", subresource="log"),
 )
-_JOBS = tuple(Right(verb, "jobs", "batch") for verb in ("list", "create", "delete"))
+_JOBS = tuple(Permission(verb, "jobs", "batch") for verb in ("list", "create", "delete"))
 _OF_KINDS = {
     "kubernetes": _JOBS,
     "jobset": (
-        *(Right(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
-        Right("list", "jobs", "batch"),  # those of the last attempt have to be gone
+        *(Permission(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
+        Permission("list", "jobs", "batch"),  # those of the last attempt have to be gone
     ),
-    "tfjob": tuple(Right(verb, "tfjobs", "kubeflow.org") for verb in ("get", "list", "create", "delete")),
+    "tfjob": tuple(Permission(verb, "tfjobs", "kubeflow.org") for verb in ("get", "list", "create", "delete")),
 }
 
 
-def rights_of(engine: str, plan: Plan | None) -> tuple[Right, ...]:
+def permissions_of(engine: str, plan: Plan | None) -> tuple[Permission, ...]:
     """All that a run of this plan takes; or, without one, any run on this engine."""
-    found = [*RIGHTS, *_OF_KINDS[engine]]
+    found = [*PERMISSIONS, *_OF_KINDS[engine]]
     if plan is None or plan.preparations:
         found += [each for each in _JOBS if each not in found]
     if plan is None or cluster_of(plan).network_policy:
-        found += [Right(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create")]
-    if plan is None or names.made_claims(plan):
-        found += [Right(verb, "persistentvolumeclaims") for verb in ("get", "create")]
+        found += [Permission(verb, "networkpolicies", "networking.k8s.io") for verb in ("list", "create")]
+    if plan is None or names.created_claims(plan):
+        found += [Permission(verb, "persistentvolumeclaims") for verb in ("get", "create")]
     if plan is None or names.secrets(plan):
-        found += [Right(verb, "secrets") for verb in ("list", "create")]
+        found += [Permission(verb, "secrets") for verb in ("list", "create")]
     return tuple(found)
 
 
-async def reach(plan: Plan) -> Plan:
+async def check_cluster(plan: Plan) -> Plan:
     """See that the cluster answers, has the namespace and grants what a run takes; raise EngineError if not.
 
     The plan then names the context and the namespace, so that whoever takes the run up looks there and nowhere else.
@@ -68,15 +68,15 @@ async def reach(plan: Plan) -> Plan:
 
     async with open_api(cluster.context, cluster.namespace) as api:
         await api.require_namespace()
-        await require(api, rights_of(plan.engine, plan))
+        await require_permissions(api, permissions_of(plan.engine, plan))
         where = api.where
         found = cluster.replace(kubeconfig=_kubeconfig(os.environ), namespace=where.namespace)
         return with_cluster(plan, found.replace(context=where.context or cluster.context))
 
 
-async def require(api: Api, rights: tuple[Right, ...]) -> None:
+async def require_permissions(api: Api, rights: tuple[Permission, ...]) -> None:
     """Raise RefusedError for what one may not do; a cluster that does not answer that is believed to allow it."""
-    if missing := await find_missing(api, rights):
+    if missing := await find_denied(api, rights):
         namespace, words = api.namespace, listed([str(each) for each in missing])
         tries = f"{api.where.kubectl} auth can-i {missing[0]} -n {namespace}"
         raise RefusedError(
@@ -86,13 +86,13 @@ async def require(api: Api, rights: tuple[Right, ...]) -> None:
         )
 
 
-async def find_missing(api: Api, rights: tuple[Right, ...]) -> list[Right]:
+async def find_denied(api: Api, rights: tuple[Permission, ...]) -> list[Permission]:
     """Those of these rights that one does not have."""
     allowed = await asyncio.gather(*(_may(api, right) for right in rights))
     return [right for right, may in zip(rights, allowed, strict=True) if not may]
 
 
-async def _may(api: Api, right: Right) -> bool:
+async def _may(api: Api, right: Permission) -> bool:
     asked = {"namespace": api.namespace, **to_dict(right)}
     review = new_object("SelfSubjectAccessReview", {}, spec={"resourceAttributes": asked})
     try:

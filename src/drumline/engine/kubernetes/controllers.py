@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
-from drumline.engine.kubernetes.planned import cluster_of
+from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Plan
 
-OPERATED = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
+OPERATOR_KINDS = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
 
 
-class Makers:
+class PodControllers:
     """The objects that make the pods of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._groups = {replica.id: group for group in names.groups(plan) for replica in group.replicas}
 
-    def of(self, life: Incarnation) -> tuple[str, ...]:
+    def names_of(self, life: Incarnation) -> tuple[str, ...]:
         """Return the names of what should make the pod of a life, the nearest first."""
         group = self._group(life)
         if group is None:
             return (names.job(self._plan, life.replica, life.attempt, life.incarnation),)
-        if self._plan.engine not in OPERATED:
+        if self._plan.engine not in OPERATOR_KINDS:
             return (names.role_job(self._plan, group.name, life.attempt),)
         made = names.service(self._plan, life.attempt)
         return (f"{made}-{group.name}-0", made)
@@ -31,9 +31,9 @@ class Makers:
         """Return the kind and the name of the object that controls the pod of a life."""
         if self._plan.engine == "tfjob" and not life.replica.is_helper:
             return "TFJob", names.service(self._plan, life.attempt)
-        return "Job", self.of(life)[0]
+        return "Job", self.names_of(life)[0]
 
-    def may_be_called(self, life: Incarnation, pod: str) -> bool:
+    def may_be_named(self, life: Incarnation, pod: str) -> bool:
         """Return whether the pod of a life can have this name: its controller has chosen it, and it never changes."""
         kind, controller = self.controller(life)
         if kind == "TFJob":
@@ -49,6 +49,6 @@ class Makers:
     def _group(self, life: Incarnation) -> names.Group | None:
         """Return the replicas with which a life shares what makes its pod; None if it has a Job of its own."""
         is_single = cluster_of(self._plan).jobs == "single" or life.incarnation > 0
-        if is_single and self._plan.engine not in OPERATED:
+        if is_single and self._plan.engine not in OPERATOR_KINDS:
             return None
         return self._groups.get(life.replica)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.engine.kubernetes.opinion import objections, remarks
 from drumline.engine.kubernetes.place import place
+from drumline.engine.kubernetes.validate import find_problems, find_warnings
 from drumline.plan.bind import bind
 from unit.engine.kubernetes.cluster_objects import plan_of
 
@@ -30,19 +30,19 @@ SHARED = "output: {size: 1GiB, access: ReadWriteMany}"
     ],
 )
 def test_what_is_unwise_is_said(text: str, options: str, remark: str) -> None:
-    assert [each for each in remarks(plan_of(text, options=options)) if remark in each]
+    assert [each for each in find_warnings(plan_of(text, options=options)) if remark in each]
 
 
 @pytest.mark.parametrize("text", ["", "roles: {worker: 4}", "roles: {chief: 1, worker: 2}\nrestart: 3"])
 @pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
 def test_of_what_is_fine_nothing_is_said(text: str, engine: str) -> None:
     plan = plan_of(text, engine, options=SHARED)
-    assert not list(remarks(plan))
-    assert not list(objections(plan, bind(plan, place(plan))))
+    assert not list(find_warnings(plan))
+    assert not list(find_problems(plan, bind(plan, place(plan))))
 
 
 def test_one_replica_alone_may_have_a_volume_for_one() -> None:
-    assert not list(remarks(plan_of("restart: 3", options="output: {size: 1GiB}")))
+    assert not list(find_warnings(plan_of("restart: 3", options="output: {size: 1GiB}")))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_one_replica_alone_may_have_a_volume_for_one() -> None:
     ],
 )
 def test_what_somebody_else_does_otherwise_is_said(engine: str, text: str, remark: str) -> None:
-    (found,) = remarks(plan_of(text, engine, options=SHARED))
+    (found,) = find_warnings(plan_of(text, engine, options=SHARED))
     assert remark in found
 
 
@@ -72,7 +72,7 @@ def test_what_somebody_else_does_otherwise_is_said(engine: str, text: str, remar
 )
 def test_what_a_tfjob_cannot_be_told_is_refused(text: str, options: str, objection: str) -> None:
     plan = plan_of(text, "tfjob", options=options)
-    (found,) = objections(plan, bind(plan, place(plan)))
+    (found,) = find_problems(plan, bind(plan, place(plan)))
     assert objection in found
 
 
@@ -82,18 +82,18 @@ def test_worker_0_may_decide_in_a_tfjob_and_a_chief_may_have_a_volume_for_one() 
         ("roles: {chief: 1, worker: 2}", "output: a"),
     ):
         plan = plan_of(text, "tfjob", options=options)
-        assert not list(objections(plan, bind(plan, place(plan))))
+        assert not list(find_problems(plan, bind(plan, place(plan))))
 
 
 def test_two_volumes_at_one_path_are_refused() -> None:
     plan = plan_of("output: /here\ndata: {path: /here/, volume: a}", options=SHARED)
-    (found,) = objections(plan, bind(plan, place(plan)))
+    (found,) = find_problems(plan, bind(plan, place(plan)))
     assert found == "two volumes would be at /here: give one of them another path"
 
 
 def test_a_line_that_is_too_long_for_a_variable_is_refused() -> None:
     plan = plan_of("roles: {worker: 6000}", options=SHARED)
-    (found,) = objections(plan, bind(plan, place(plan)))
+    (found,) = find_problems(plan, bind(plan, place(plan)))
     assert found.startswith("TF_CONFIG of worker.0 has ")
 
 
@@ -104,6 +104,6 @@ def test_a_line_that_is_too_long_for_a_variable_is_refused() -> None:
 def test_whoever_has_to_be_counted_needs_the_shell_that_counts(engine: str, options: str, *, objects: bool) -> None:
     patch = "pod: {containers: [{name: replica, command: null}]}"
     plan = plan_of("roles: {worker: 3}\nsuccess: worker-0", engine=engine, options=f"{options}{patch}")
-    assert any("which nobody tells their index" in each for each in objections(plan, ())) == objects
+    assert any("which nobody tells their index" in each for each in find_problems(plan, ())) == objects
     alike = plan_of("roles: {worker: 3}", engine=engine, options=f"{options}{patch}")
-    assert not any("which nobody tells their index" in each for each in objections(alike, ()))
+    assert not any("which nobody tells their index" in each for each in find_problems(alike, ()))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drumline.engine.kubernetes.lines import Cursor, Piece, Stream, parse_time
+from drumline.engine.kubernetes.log_lines import Cursor, LogPiece, LogStream, parse_time
 from drumline.engine.kubernetes.logfile import LogFile, read_cursor, write_cursor
 from drumline.run.traces import CURSOR
 from drumline.store.logs import LogReader
@@ -19,7 +19,7 @@ contents = st.binary(max_size=50).map(lambda data: data.replace(b"\n", b"\r"))
 gaps = st.sampled_from((0, 0, 1, 1000, 10**6, 3 * 10**8, 2 * 10**9))
 
 
-def take(log: list[Piece], stream: Stream, data: bytes, sizes: list[int]) -> None:
+def take(log: list[LogPiece], stream: LogStream, data: bytes, sizes: list[int]) -> None:
     """Feed what comes, in chunks of these sizes."""
     start = 0
     for size in (*sizes, len(data)):
@@ -27,7 +27,7 @@ def take(log: list[Piece], stream: Stream, data: bytes, sizes: list[int]) -> Non
         start += size
 
 
-def follow(cursor: Cursor, pieces: list[Piece]) -> Cursor:
+def follow(cursor: Cursor, pieces: list[LogPiece]) -> Cursor:
     for piece in pieces:
         cursor = cursor.after(piece)
     return cursor
@@ -44,7 +44,7 @@ def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> 
             kubelet.write(at_ns, line)
         sent = kubelet.send(cursor.since)
         breaks = data.draw(st.booleans())
-        stream, got = Stream(cursor), list[Piece]()
+        stream, got = LogStream(cursor), list[LogPiece]()
         take(
             got,
             stream,
@@ -58,7 +58,7 @@ def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> 
         assert cursor.size == len(log)
         if not breaks:
             assert log == kubelet.written
-    stream = Stream(cursor)
+    stream = LogStream(cursor)
     log += b"".join(piece.data for piece in (*stream.feed(kubelet.send(cursor.since)), *stream.end()))
     assert log == kubelet.written
 
@@ -71,12 +71,12 @@ def test_when_the_kubelet_begins_a_new_file_all_of_that_is_new(
     kubelet = Kubelet()
     for number, line in enumerate(before):
         kubelet.write(BEGAN_NS + 1000 * number, line)
-    first = Stream(Cursor())
+    first = LogStream(Cursor())
     cursor = follow(Cursor(), [*first.feed(kubelet.send("")), *first.end()])
     kubelet.rotate()
     for number, line in enumerate(after):
         kubelet.write(BEGAN_NS + 1000 * (len(before) + number) + quiet, line)
-    second = Stream(cursor)
+    second = LogStream(cursor)
     new = [*second.feed(kubelet.send(cursor.since)), *second.end()]
     assert b"".join(piece.data for piece in new) == b"".join(line + b"\n" for line in after)
     assert second.has_gap == bool(after)
@@ -88,9 +88,9 @@ def test_lines_of_two_streams_whose_times_are_out_of_order_come_once_each() -> N
         kubelet.write(BEGAN_NS + at, b"%d" % number)
     sent = kubelet.send("")
     for cut in range(len(sent)):
-        first = Stream(Cursor())
+        first = LogStream(Cursor())
         got = first.feed(sent[:cut])
-        second = Stream(follow(Cursor(), got))
+        second = LogStream(follow(Cursor(), got))
         got += [*second.feed(kubelet.send(follow(Cursor(), got).since)), *second.end()]
         assert b"".join(piece.data for piece in got) == kubelet.written, cut
 
@@ -99,9 +99,9 @@ def test_a_connection_that_ends_too_soon_brings_nothing_twice() -> None:
     kubelet = Kubelet()
     for number in range(10):
         kubelet.write(BEGAN_NS + 1000 * number, b"line %d" % number)
-    first = Stream(Cursor())
+    first = LogStream(Cursor())
     cursor = follow(Cursor(), first.feed(kubelet.send("")))
-    again = Stream(cursor)
+    again = LogStream(cursor)
     assert again.feed(kubelet.send(cursor.since)[:100]) == []
     assert again.end() == []
 
@@ -110,21 +110,21 @@ def test_a_last_line_without_its_newline_stays_without() -> None:
     kubelet = Kubelet()
     kubelet.write(BEGAN_NS, b"done")
     kubelet.write(BEGAN_NS + 1, b"100%", ends=False)
-    stream = Stream(Cursor())
+    stream = LogStream(Cursor())
     pieces = stream.feed(kubelet.send(""))
     assert b"".join(piece.data for piece in pieces) == b"done\n100%"
     cursor = follow(Cursor(), pieces)
-    again = Stream(cursor)
+    again = LogStream(cursor)
     assert again.feed(kubelet.send(cursor.since)) == []
     assert again.end() == []
 
 
 def test_what_the_kubelet_says_itself_is_no_line_of_the_log() -> None:
-    stream = Stream(Cursor())
+    stream = LogStream(Cursor())
     assert stream.feed(b"unable to retrieve container logs for containerd://4711") == []
     assert stream.end() == []
     assert stream.remark == "unable to retrieve container logs for containerd://4711"
-    late = Stream(Cursor())
+    late = LogStream(Cursor())
     said = b"failed to create fsnotify watcher: too many open files\n"
     pieces = late.feed(spell(BEGAN_NS) + b" step 1\n" + said)
     assert [piece.data for piece in pieces] == [b"step 1\n"]
@@ -167,7 +167,7 @@ def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_b
     kubelet = Kubelet()
     for number, line in enumerate(lines):
         kubelet.write(BEGAN_NS + 1000 * number, line)
-    file, stream, old = LogFile(folder / "log"), Stream(Cursor()), Cursor()
+    file, stream, old = LogFile(folder / "log"), LogStream(Cursor()), Cursor()
     sent = kubelet.send("")[:cut]
     for number in range(0, len(sent), 37):
         if number // 37 == killed:
@@ -175,7 +175,7 @@ def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_b
         file.append(stream.feed(sent[number : number + 37]))
     write_cursor(folder / CURSOR, old)  # the last thing that was written down
     returned = LogFile(folder / "log")
-    again = Stream(returned.cursor)
+    again = LogStream(returned.cursor)
     returned.append(again.feed(kubelet.send(returned.cursor.since)))
     returned.append(again.end(), has_gap=again.has_gap)
     assert (folder / "log").read_bytes() == kubelet.written
@@ -185,7 +185,7 @@ def test_lines_that_were_fetched_late_are_shown_with_the_time_at_which_they_were
     kubelet = Kubelet()
     for number, at in enumerate((0.0, 0.1, 7.3, 60.0)):
         kubelet.write(BEGAN_NS + int(at * 1e9), b"line %d" % number)
-    file, stream = LogFile(tmp_path / "log"), Stream(Cursor())
+    file, stream = LogFile(tmp_path / "log"), LogStream(Cursor())
     file.append(stream.feed(kubelet.send("")))
     blocks = LogReader(tmp_path).read(until=0.0)
     assert [(block.data, round(block.at - BEGAN_NS / 1e9, 3), block.exact) for block in blocks] == [
@@ -199,6 +199,6 @@ def test_a_log_whose_cursor_is_lost_is_fetched_again_from_its_beginning(tmp_path
     kubelet = Kubelet()
     kubelet.write(BEGAN_NS, b"first")
     (tmp_path / "log").write_bytes(b"first\nand more that is not there any more\n")
-    file, stream = LogFile(tmp_path / "log"), Stream(Cursor())
+    file, stream = LogFile(tmp_path / "log"), LogStream(Cursor())
     file.append(stream.feed(kubelet.send(file.cursor.since)))
     assert (tmp_path / "log").read_bytes() == b"first\n"

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.kubernetes import names
+from drumline.engine.kubernetes.answer_fields import mapping
 from drumline.engine.kubernetes.paths import Object
-from drumline.engine.kubernetes.shape import mapping
 from drumline.errors import EngineError
 from drumline.words import of_system
 
@@ -28,7 +28,7 @@ MARK = f"{names.PREFIX}/mark"
 _LONGEST_BYTES = 16 << 20
 
 
-class Record:
+class OwnershipRecord:
     """The key and the uids of one run; one JSON object per line."""
 
     def __init__(self, folder: Path) -> None:
@@ -39,7 +39,7 @@ class Record:
         """Read what was written down, perhaps by a supervisor before this one."""
         self.key = ""  # empty: a drumline that knew of no marks has made the objects
         self.owner_uid = ""
-        self.makers: dict[str, tuple[str, str]] = {}  # uid: kind and name
+        self.controllers: dict[str, tuple[str, str]] = {}  # uid: kind and name
         self.pods: dict[str, str] = {}  # life: uid
         self.is_new = True  # nothing was ever written down
         self._read()
@@ -71,10 +71,10 @@ class Record:
             self.owner_uid = uid
             self._add({"owner": uid})
 
-    def add_maker(self, uid: str, kind: str, name: str) -> None:
+    def add_controller(self, uid: str, kind: str, name: str) -> None:
         """Write down the uid of an object that makes pods."""
-        if uid not in self.makers:
-            self.makers[uid] = kind, name
+        if uid not in self.controllers:
+            self.controllers[uid] = kind, name
             self._add({"maker": uid, "kind": kind, "name": name})
 
     def add_pod(self, life: str, uid: str) -> None:
@@ -116,7 +116,7 @@ class Record:
             self.key = str(known.get("key", self.key))
             self.owner_uid = str(known.get("owner", self.owner_uid))
             if "maker" in known:
-                self.makers[str(known["maker"])] = str(known.get("kind")), str(known.get("name"))
+                self.controllers[str(known["maker"])] = str(known.get("kind")), str(known.get("name"))
             if "pod" in known:
                 self.pods[str(known.get("life"))] = str(known["pod"])
 

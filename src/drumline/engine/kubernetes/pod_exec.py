@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 from httpx2.websockets import HTTPXWSException, WebSocketDisconnect, WebSocketUpgradeError
 
+from drumline.engine.kubernetes.answer_fields import label_number, mapping, mappings, text
 from drumline.engine.kubernetes.api import Api
-from drumline.engine.kubernetes.door import CUT
+from drumline.engine.kubernetes.api_errors import UnreachableError, refusal
+from drumline.engine.kubernetes.connection import REQUEST_ERROR
 from drumline.engine.kubernetes.paths import path_of
-from drumline.engine.kubernetes.refusal import AwayError, refusal
-from drumline.engine.kubernetes.shape import mapping, mappings, number, text
 from drumline.errors import EngineError
 
 if TYPE_CHECKING:
@@ -72,17 +72,17 @@ async def execute(
                     sizing()
                 if feeding:
                     feeding.cancel()
-                    with suppress(asyncio.CancelledError, HTTPXWSException, CUT):
+                    with suppress(asyncio.CancelledError, HTTPXWSException, REQUEST_ERROR):
                         await feeding
     except WebSocketUpgradeError as error:
         # Its body is gone; the same request in plain HTTP is refused in the same words.
         answer = await api.requests.read_refusal(path, tuple(params))
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
-    except (HTTPXWSException, CUT) as error:
-        raise AwayError(f"the line to {pod} was cut: {text(str(error)) or type(error).__name__}") from None
+    except (HTTPXWSException, REQUEST_ERROR) as error:
+        raise UnreachableError(f"the line to {pod} was cut: {text(str(error)) or type(error).__name__}") from None
 
 
-async def nowhere(_: bytes) -> None:
+async def discard(_: bytes) -> None:
     """What a command says to nobody."""
 
 
@@ -114,7 +114,7 @@ def read_status(content: bytes) -> int:
     if status.get("status") == "Success":
         return 0
     for cause in mappings(mapping(status.get("details")).get("causes")):
-        code = number(cause.get("message"), default=-1)
+        code = label_number(cause.get("message"), default=-1)
         if cause.get("reason") == "ExitCode" and code is not None and 0 < code <= _LARGEST_CODE:
             return code
     raise EngineError(f"the command could not be run: {text(status.get('message')) or 'no reason was given'}")

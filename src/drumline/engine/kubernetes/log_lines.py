@@ -12,7 +12,7 @@ import time
 from datetime import datetime
 from functools import lru_cache
 
-from drumline.engine.kubernetes.shape import text
+from drumline.engine.kubernetes.answer_fields import text
 from drumline.record import Record
 
 _SECOND_NS = 1_000_000_000
@@ -40,7 +40,7 @@ class Cursor(Record):
         """The second in which the last line began, as the kubelet wants to hear it; nothing for the very beginning."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at_ns // _SECOND_NS)) if self.at_ns else ""
 
-    def after(self, piece: Piece) -> Cursor:
+    def after(self, piece: LogPiece) -> Cursor:
         """How far one is with this as well."""
         size = self.size + len(piece.data)
         is_open = not piece.data.endswith(b"\n")
@@ -51,7 +51,7 @@ class Cursor(Record):
         return Cursor(size, piece.at_ns, nth, content, is_open)
 
 
-class Piece(Record):
+class LogPiece(Record):
     """A line, or a part of one that is longer than what came; it ends with its newline if it has ended."""
 
     at_ns: int  # when it began
@@ -59,7 +59,7 @@ class Piece(Record):
     begins: bool = True
 
 
-class Stream:
+class LogStream:
     """What one connection brings; says what of it is new behind a cursor."""
 
     def __init__(self, cursor: Cursor) -> None:
@@ -71,15 +71,15 @@ class Stream:
         self._within = False
         self._seeks = bool(cursor.at_ns)
         self._same = 0
-        self._held: list[Piece] = []  # new, if the cursor's line is gone
+        self._held: list[LogPiece] = []  # new, if the cursor's line is gone
         self._held_bytes = 0
         self._skip = 0
 
-    def feed(self, chunk: bytes) -> list[Piece]:
+    def feed(self, chunk: bytes) -> list[LogPiece]:
         """Return what is new in these bytes."""
         return self._align(self._cut(chunk))
 
-    def end(self) -> list[Piece]:
+    def end(self) -> list[LogPiece]:
         """Return what was held back; the kubelet has said all that it has, and was not interrupted."""
         if self._rest and not self._within:
             self._remark(self._rest)
@@ -90,13 +90,13 @@ class Stream:
         held, self._held = self._held, []
         return held
 
-    def _cut(self, chunk: bytes) -> list[Piece]:
+    def _cut(self, chunk: bytes) -> list[LogPiece]:
         *lines, last = (self._rest + chunk).split(b"\n")
         self._rest = b""
         pieces = []
         for line in lines:
             if self._within:
-                pieces.append(Piece(self._at_ns, line + b"\n", begins=False))
+                pieces.append(LogPiece(self._at_ns, line + b"\n", begins=False))
                 self._within = False
                 continue
             text, space, content = line.partition(b" ")
@@ -104,16 +104,16 @@ class Stream:
             if at_ns is None:
                 self._remark(line)
             else:
-                pieces.append(Piece(at_ns, content + b"\n"))
+                pieces.append(LogPiece(at_ns, content + b"\n"))
                 self.remark = ""  # it was the end of a line that began before
         if self._within:
             if last:
-                pieces.append(Piece(self._at_ns, last, begins=False))
+                pieces.append(LogPiece(self._at_ns, last, begins=False))
         elif last:
             pieces += self._begin(last)
         return pieces
 
-    def _begin(self, last: bytes) -> list[Piece]:
+    def _begin(self, last: bytes) -> list[LogPiece]:
         """The first part of a line whose end has not come."""
         text, _, content = last.partition(b" ")
         at_ns = parse_time(text) if content else None
@@ -121,16 +121,16 @@ class Stream:
             self._rest = last[:_LONGEST_REMARK] if len(last) > _LONGEST_TIME else last
             return []
         self._at_ns, self._within = at_ns, True
-        return [Piece(at_ns, content)]
+        return [LogPiece(at_ns, content)]
 
     def _remark(self, line: bytes) -> None:
         """What has no time is no line of the log: `unable to retrieve container logs for …`."""
         self.remark = text(line[:_LONGEST_REMARK].decode(errors="replace")) or self.remark
 
-    def _align(self, pieces: list[Piece]) -> list[Piece]:
+    def _align(self, pieces: list[LogPiece]) -> list[LogPiece]:
         if not self._seeks and not self._skip:
             return pieces
-        new: list[Piece] = []
+        new: list[LogPiece] = []
         for piece in pieces:
             if self._seeks and not self._seek(piece):
                 continue
@@ -143,10 +143,10 @@ class Stream:
             rest = piece.data[self._skip :]
             self._skip -= len(piece.data) - len(rest)
             if rest:
-                new.append(Piece(piece.at_ns, rest, begins=False))
+                new.append(LogPiece(piece.at_ns, rest, begins=False))
         return new
 
-    def _seek(self, piece: Piece) -> bool:
+    def _seek(self, piece: LogPiece) -> bool:
         """Whether this is the cursor's line, or certainly behind it; what may be is held."""
         cursor = self._cursor
         if piece.begins and piece.at_ns == cursor.at_ns:
