@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema messages session dist clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -118,6 +118,9 @@ schema: $(READY) ## Write the JSON Schema anew after a change of the spec's type
 
 messages: $(READY) ## List every text that a user can read anew after a change of one
 	PYTHONPATH=tests $(BIN)/python -m messages
+
+interfaces: $(READY) ## Write docs/interfaces.txt after a change of a stable interface, and say what changed
+	PYTHONPATH=tests $(BIN)/python -m interfaces
 
 session: $(READY) ## Record the session that README shows, and draw it anew
 	PYTHONPATH=tests $(BIN)/python -m session

@@ -69,6 +69,8 @@ class Problem(Record):
 class SpecError(InputError):
     """Every problem of a spec, in the order of its lines."""
 
+    problems: tuple[Problem, ...]
+
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(sorted(problems, key=lambda problem: problem.line or 0))
         super().__init__("\n".join(str(problem) for problem in self.problems))

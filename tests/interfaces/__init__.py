@@ -1,0 +1,1 @@
+"""The interfaces that docs/stability.md promises, read from the code and compared with docs/interfaces.txt."""
