@@ -11,11 +11,11 @@ import pytest
 
 from cluster.breaker import Breaker
 from cluster.conftest import Kubectl
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.names import incarnation_of
 from drumline.engine.kubernetes.place import PARTS, PORT, PROJECT, RUNTIME
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, ReplicaExited, ReplicaStarted, ReplicaWaits
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import Phase
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace

@@ -9,10 +9,10 @@ import pytest
 
 from cluster.conftest import Kubectl
 from cluster.test_engine import KINDS, LASTS, WAITS, left, let_go, spec, until_said
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaExited
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import Phase
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace

@@ -15,13 +15,13 @@ import yaml
 from cluster.conftest import Kubectl
 from cluster.proxy import ApiProxy
 from drumline.engine import protocol
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import KubernetesEngine, names
 from drumline.engine.kubernetes.plan_options import Cluster, Image, Volume, with_cluster
 from drumline.engine.kubernetes.session import ClusterSession
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SteppedLoop
 from scaffold.testbeds import Behavior, OpenSessions, Rendered, player
 from scaffold.waiting import PATIENCE_SECONDS, wait_until

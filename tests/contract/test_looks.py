@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from drumline.engine.abilities import Connected, Dumpable, Observable
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import STACKS, trace_dir
 from scaffold.supervised import SessionRecorder, able, watch, worker
 from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 
 def take_stacks(recorder: SessionRecorder, *, gently: bool) -> None:
-    names = tuple(replica.id for replica in recorder.plan.replicas)
-    recorder.loop.wait(able(recorder.session, Dumpable).stacks(names, 0, gently=gently))
+    names = [Incarnation(replica.id, 0) for replica in recorder.plan.replicas]
+    recorder.loop.wait(able(recorder.session, Dumpable).stacks(names, gently=gently))
 
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(testbed: EngineTestBed, tmp_path: Path) -> None:

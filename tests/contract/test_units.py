@@ -11,6 +11,7 @@ import pytest
 from contract.test_runs import CHIEF, PS, open_supervised, return_to, until_running
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, FirstStepTaken, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import Phase, ReplicaState
 from drumline.runtime.keeper import boot_id
 from drumline.store.clock import Moment
@@ -20,6 +21,7 @@ from scaffold.supervised import SessionRecorder, SupervisedRun, cast, watch, wor
 from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 AGAIN = {worker(1): 1}
+BOTH = [Incarnation(worker(0), 0), Incarnation(worker(1), 0, 1)]
 SECOND = Behavior(("life $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEMPT",), until=LASTING.until)
 
 
@@ -42,7 +44,7 @@ def test_who_returns_begins_a_life_of_its_own_and_the_others_live_on(testbed: En
     started = [(each.replica, each.incarnation) for each in recorder.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
     assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == ("first\n", "life 1 of attempt 0\n")
-    recorder.loop.wait(recorder.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    recorder.loop.wait(recorder.session.stop(BOTH, grace_seconds=60))
     recorder.until(lambda: len(recorder.ends()) == 3)
     ends = [(end.replica, end.incarnation, end.exit) for end in recorder.ends()]
     assert sorted(ends) == [
@@ -59,7 +61,7 @@ def test_who_has_returned_is_taken_up_by_the_next_supervisor(testbed: EngineTest
     if verb == "start":
         second.start_again(second.launches(), AGAIN)
         second.until(lambda: len(second.starts()) == 2)
-    second.loop.wait(second.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    second.loop.wait(second.session.stop(BOTH, grace_seconds=60))
     second.until(lambda: len(second.ends()) == 2)
     assert {(end.replica, end.incarnation, end.exit) for end in second.ends()} == {
         (worker(0), 0, Exit(signal=15)),
@@ -71,7 +73,7 @@ def test_who_was_to_return_and_never_did_ends_unseen(testbed: EngineTestBed, tmp
     recorder = watch(testbed, tmp_path, LASTING, Behavior(code=3))
     recorder.start()
     recorder.until(recorder.ends)
-    recorder.loop.wait(recorder.session.stop([worker(0), worker(1)], 0, grace_seconds=60, incarnations=AGAIN))
+    recorder.loop.wait(recorder.session.stop(BOTH, grace_seconds=60))
     recorder.until(lambda: len(recorder.ends()) == 3)
     assert (worker(1), 1, Exit(message="it was never started")) in [
         (end.replica, end.incarnation, end.exit) for end in recorder.ends()

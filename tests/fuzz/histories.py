@@ -139,8 +139,8 @@ def follow(plan: Plan, action: Action, news: deque[Event], timers: list[Event], 
         case Prepare():
             news.append(ReplicaExited(action.helper, 0, action.incarnation, end, 5.0))
         case Stop():
-            for name in action.replicas:
-                news.append(ReplicaExited(name, action.attempt, action.incarnations.get(name, 0), Exit(signal=15), 6.0))
+            for each in action.incarnations:
+                news.append(ReplicaExited(each.replica, each.attempt, each.incarnation, Exit(signal=15), 6.0))
         case TakeStacks():
             news.append(StacksTaken(action.attempt))
         case SetTimer():

@@ -166,10 +166,10 @@ def describe_action(action: Action) -> str:
             again = (_life(name, number) for name, number in action.incarnations.items())
             return " ".join((f"start {action.attempt}", *again))
         case Stop():
-            lives = (_life(name, action.incarnations.get(name, 0)) for name in action.replicas)
+            lives = (_life(each.replica, each.incarnation) for each in action.incarnations)
             return " ".join(("stop" if action.grace_seconds else "kill", *lives))
         case TakeStacks():
-            return " ".join(("stacks", *map(str, action.replicas)))
+            return " ".join(("stacks", *(str(each.replica) for each in action.incarnations)))
         case Serve():
             return "serve again" if action.incarnation else "serve"
         case SetTimer():

@@ -238,19 +238,23 @@ class SimulatedRun:
                 assert self.asked_at is None
                 assert self.plan.tensorboard is not False
                 assert self.state.serves_tensorboard
-            case Stop(replicas=(helper,)) if helper == TENSORBOARD:
-                assert action.attempt == 0
+            case Stop(incarnations=(stopped,)) if stopped.replica == TENSORBOARD:
+                assert stopped.attempt == 0
                 assert (action.grace_seconds == 0) == self.forced
                 assert self.state.serves_tensorboard
                 assert not [incarnation for incarnation in self.alive() if incarnation.replica != TENSORBOARD], (
                     "it goes last"
                 )
             case Stop():
-                assert action.replicas
-                assert action.attempt == (0 if action.replicas[0].is_helper else self.state.attempt)
+                names = [each.replica for each in action.incarnations]
+                assert names
+                assert all(
+                    each.attempt == (0 if each.replica.is_helper else self.state.attempt)
+                    for each in action.incarnations
+                )
                 assert (action.grace_seconds == 0) == (self.forced or self._nobody_can_save())
-                assert not any(self.state.all_states[name].phase.is_final for name in action.replicas)
-                assert not any(name.role == "ps" for name in action.replicas) or not self._ps_are_needed()
+                assert not any(self.state.all_states[name].phase.is_final for name in names)
+                assert not any(name.role == "ps" for name in names) or not self._ps_are_needed()
             case SetTimer():
                 assert action.seconds >= 0
             case ChooseDelay():
@@ -290,13 +294,14 @@ class SimulatedRun:
             case Start():
                 self._start(action)
             case Stop():
-                for replica in action.replicas:
-                    self._stop((replica, action.attempt, action.incarnations.get(replica, 0)))
+                for each in action.incarnations:
+                    self._stop((each.replica, each.attempt, each.incarnation))
             case TakeStacks():
-                keys = [(replica, action.attempt, action.incarnations.get(replica, 0)) for replica in action.replicas]
+                keys = [(each.replica, each.attempt, each.incarnation) for each in action.incarnations]
                 for incarnation in (self.incarnations[key] for key in keys if key in self.incarnations):
                     self._watch(incarnation)
-                blamed = next((name for name in action.replicas if name.role != "evaluator"), None)
+                names = (each.replica for each in action.incarnations)
+                blamed = next((name for name in names if name.role != "evaluator"), None)
                 self.tidings.append(StacksTaken(action.attempt, blamed, "it sleeps"))
             case Serve():
                 incarnation = self._incarnation(TENSORBOARD, 0, action.incarnation)

@@ -15,6 +15,7 @@ from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Data, Launch, Plan, ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted, ResumeRequested, StopRequested
 from drumline.run.fold import fold, new_run
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import RunState
 from drumline.run.traces import LOG, trace_dir
 from drumline.runtime.keeper import boot_id
@@ -124,7 +125,7 @@ class SessionRecorder:
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
         """Stop these, or the whole line; unless said, nobody is killed who obeys."""
         names = replicas or tuple(replica.id for replica in self.plan.replicas)
-        self.loop.wait(self.session.stop(names, attempt, grace_seconds=grace_seconds))
+        self.loop.wait(self.session.stop([Incarnation(each, attempt) for each in names], grace_seconds=grace_seconds))
 
     def starts(self, attempt: int = 0) -> list[ReplicaId]:
         """Whose starts were told, in the order of telling."""

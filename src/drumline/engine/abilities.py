@@ -7,9 +7,8 @@ Preparing, Serving, Measurable, Observable, Connected and Dumpable; all else is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from drumline.errors import EngineError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from drumline.engine.warm import WarmPool
     from drumline.run.drill import Fault
     from drumline.run.idle import WorkSample
+    from drumline.run.incarnation import Incarnation
     from drumline.run.rendezvous import Sockets
     from drumline.run.unverified import UnverifiedHost
     from drumline.run.usage import Usage
@@ -116,14 +116,7 @@ class Connected(Protocol):
 class Dumpable(Protocol):
     """Can save the stacks of replicas."""
 
-    async def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Save the stacks of these with their traces; return when that is done, or has failed.
 
         `gently` does no harm, and leaves out replicas of which it cannot be done so. Otherwise it may end them.

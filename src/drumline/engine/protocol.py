@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Protocol
 
-from drumline.plan.types import Launch, Placement, Plan, ReplicaId
+from drumline.plan.types import Launch, Placement, Plan
 from drumline.record import Record
 from drumline.run.event import Event
+from drumline.run.incarnation import Incarnation
 
 
 class Capacity(Record):
@@ -133,18 +133,10 @@ class Session(Protocol):
         """
         ...
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Begin to stop these, with this grace; each end is reported, also of those that never started.
 
-        It is the first incarnation in this attempt where none is given. Those that had ended before are reported as
-        they ended. A second stop without grace shortens the first.
+        Those that had ended before are reported as they ended. A second stop without grace shortens the first.
         """
         ...
 

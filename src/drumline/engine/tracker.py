@@ -13,10 +13,10 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note_end, read_end
 from drumline.engine.protocol import Tell
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -103,7 +103,7 @@ class ReplicaTracker(Generic[T]):
     def find(self, incarnation: Incarnation) -> T:
         """Return what is known of an incarnation, from now on at least."""
         if incarnation not in self._tracked:
-            self._tracked[incarnation] = self._make(incarnation, incarnation.folder(self._run_dir))
+            self._tracked[incarnation] = self._make(incarnation, self._run_dir / incarnation.folder)
         return self._tracked[incarnation]
 
     def ask(self, incarnations: Iterable[Incarnation]) -> list[T]:

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import Ending
 
 
@@ -23,20 +24,17 @@ class Start(Record):
 
 
 class Stop(Record):
-    """Stop these replicas: TERM, the grace, KILL, the whole tree of each."""
+    """Stop these: TERM, the grace, KILL, the whole process tree of each."""
 
-    replicas: tuple[ReplicaId, ...]
-    attempt: int
+    incarnations: tuple[Incarnation, ...]
     grace_seconds: float
-    incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
 class TakeStacks(Record):
     """Save the stacks of these before they are stopped, whatever that does to them, and say StacksTaken."""
 
-    replicas: tuple[ReplicaId, ...]
     attempt: int
-    incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
+    incarnations: tuple[Incarnation, ...]
 
 
 class Serve(Record):

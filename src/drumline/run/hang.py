@@ -22,8 +22,8 @@ def fail_attempt(state: RunState, event: LineHung | RendezvousFailed) -> RunStat
 
 def take_stacks(state: RunState) -> TakeStacks:
     """Save the stacks of everybody who is left."""
-    left = tuple(name for name, each in state.replicas.items() if not each.phase.is_final)
-    return TakeStacks(left, state.attempt, state.incarnations)
+    left = (name for name, each in state.replicas.items() if not each.phase.is_final)
+    return TakeStacks(state.attempt, state.current(left))
 
 
 def add_diagnosis(plan: Plan, state: RunState, event: StacksTaken) -> RunState:

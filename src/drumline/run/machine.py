@@ -256,7 +256,7 @@ def _not_started(case: _Case, late: tuple[ReplicaId, ...], cause: Cause | None) 
     if cause:
         _fail(case, cause)
     elif late:
-        case.act(stop_remaining(case.plan, case.state).replace(replicas=late))
+        case.act(stop_remaining(case.plan, case.state).replace(incarnations=case.state.current(late)))
 
 
 def _fail(case: _Case, cause: Cause) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from drumline.plan.types import COMPUTING, TENSORBOARD, Plan
 from drumline.run.action import Action, ChooseDelay, Finish, Prepare, Serve, SetTimer, Start, Stop
 from drumline.run.hang import take_stacks
+from drumline.run.incarnation import Incarnation
 from drumline.run.restart import OLD_SECONDS, could_be_early, delay_before, grace_before_kill
 from drumline.run.restart_unit import pending_restarts
 from drumline.run.state import Phase, RunState
@@ -45,15 +46,15 @@ def stop_remaining(plan: Plan, state: RunState) -> Stop:
     """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
     grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
     if not state.any_left:  # TensorBoard goes last, when nothing more is to be shown
-        return Stop((TENSORBOARD,), 0, grace_seconds, {TENSORBOARD: state.resumes} if state.resumes else {})
-    helping = tuple(name for name, each in state.helpers.items() if not each.phase.is_final)
+        return Stop((Incarnation(TENSORBOARD, 0, state.resumes),), grace_seconds)
+    helping = [name for name, each in state.helpers.items() if not each.phase.is_final]
     if helping:  # they come before the line, and know no attempts
-        return Stop(helping, 0, grace_seconds, dict.fromkeys(helping, state.resumes) if state.resumes else {})
+        return Stop(tuple(Incarnation(name, 0, state.resumes) for name in helping), grace_seconds)
     ps_last = ps_stop_last(state)
-    left = tuple(
+    left = (
         name for name, each in state.replicas.items() if not each.phase.is_final and not (ps_last and name.role == "ps")
     )
-    return Stop(left, state.attempt, grace_before_kill(plan, state), state.incarnations)
+    return Stop(state.current(left), grace_before_kill(plan, state))
 
 
 def ps_stop_last(state: RunState) -> bool:

@@ -112,7 +112,6 @@ def _choose_revival(plan: Plan, state: RunState, event: ReplicaExited, failure: 
 
 def stop_and_delay(plan: Plan, state: RunState) -> list[Action]:
     """Stop those of the replicas that are to return that are left, and wait as long as it takes."""
-    left = tuple(name for name in state.reviving if not state.replicas[name].phase.is_final)
-    grace = plan.timeouts.grace_seconds
-    orders: list[Action] = [Stop(left, state.attempt, grace, state.incarnations)] if left else []
+    left = state.current(name for name in state.reviving if not state.replicas[name].phase.is_final)
+    orders: list[Action] = [Stop(left, plan.timeouts.grace_seconds)] if left else []
     return [*orders, delay_return(plan, state)] if state.holding else orders

@@ -1,6 +1,6 @@
 """Where a run stands: one frozen value, made only by `run.fold`."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Self
@@ -19,6 +19,7 @@ from drumline.run.event import (
     TensorBoardServed,
     TimerFired,
 )
+from drumline.run.incarnation import Incarnation
 
 
 class Phase(StrEnum):
@@ -146,6 +147,10 @@ class RunState(Record):
     def incarnations(self) -> dict[ReplicaId, int]:
         """Who of the line is not in its first life in this attempt."""
         return {name: each.incarnation for name, each in self.replicas.items() if each.incarnation}
+
+    def current(self, names: Iterable[ReplicaId]) -> tuple[Incarnation, ...]:
+        """Return the incarnations of these replicas in this attempt."""
+        return tuple(Incarnation(name, self.attempt, self.replicas[name].incarnation) for name in names)
 
     @property
     def serves_tensorboard(self) -> bool:

@@ -23,9 +23,10 @@ from drumline.run.idle import (
     start_idle_times,
     update_idle_times,
 )
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import describe_missing, find_missing, needs_rendezvous
 from drumline.run.state import Phase, RunState
-from drumline.run.traces import REPORT, STACKS, trace_dir
+from drumline.run.traces import REPORT, STACKS
 from drumline.runtime.private import open_regular
 from drumline.words import span
 
@@ -118,23 +119,23 @@ class HangWatch:
             self._tell(LineHung(attempt, f"no progress for {span(now - quiet.idle_since)}"))
         elif verdict is GangActivity.BUSY and not self._looks_closely:
             self._looks_closely = True
-            incarnations = {name: pulse.incarnation for name, (_, pulse) in quiet.since.items()}
-            self._begin(self._look_closely(TakeStacks(tuple(incarnations), attempt, incarnations), quiet))
+            incarnations = [Incarnation(name, attempt, pulse.incarnation) for name, (_, pulse) in quiet.since.items()]
+            self._begin(self._look_closely(attempt, incarnations, quiet))
         elif verdict is GangActivity.MOVES:
             self._waits = 0
 
-    async def _look_closely(self, look: TakeStacks, quiet: IdleTimes) -> None:
+    async def _look_closely(self, attempt: int, incarnations: Sequence[Incarnation], quiet: IdleTimes) -> None:
         """Count the checks in which all replicas wait; one that computes does not wait in one of them."""
         try:
-            await save_stacks(self._session, look, gently=True)
+            await save_stacks(self._session, incarnations, gently=True)
         finally:
             self._looks_closely = False
-        if look.attempt != self._attempt:
+        if attempt != self._attempt:
             return
-        self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, look, _stopped(quiet))) else 0
+        self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, incarnations, _stopped(quiet))) else 0
         if self._waits >= _LOOKS:
             silent = span(self._clock() - quiet.silent_since)
-            self._tell(LineHung(look.attempt, f"no progress for {silent}, though processors are busy"))
+            self._tell(LineHung(attempt, f"no progress for {silent}, though processors are busy"))
 
     async def _look_for_missing(self, attempt: int, now: float, quiet: IdleTimes) -> None:
         found = await self._session.sockets() if isinstance(self._session, Connected) else ()
@@ -164,7 +165,7 @@ class HangWatch:
     def _reports(self, pulses: Iterable[WorkSample]) -> list[int]:
         changed = []
         for pulse in pulses:
-            path = self._run_dir / trace_dir(pulse.replica, pulse.attempt, pulse.incarnation) / REPORT
+            path = self._run_dir / Incarnation.of(pulse).folder / REPORT
             with suppress(OSError):
                 changed.append(os.stat(path).st_mtime_ns)  # noqa: PTH116
         return changed
@@ -180,8 +181,8 @@ async def take_stacks(
     """Save the stacks of all replicas, even if that disturbs them, and report the replica that they blame."""
     pulses = await pulses_of(session)
     stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
-    await save_stacks(session, action, gently=False)
-    found = read_activities(run_dir, action, stopped)
+    await save_stacks(session, action.incarnations, gently=False)
+    found = read_activities(run_dir, action.incarnations, stopped)
     # A replica that ended before its stacks were taken has none either, and is not the cause.
     seen = {name: each for name, each in found.items() if each.doing is not ActivityKind.UNKNOWN or not has_ended(name)}
     blame = find_blocking_replica(seen)
@@ -193,21 +194,23 @@ async def pulses_of(session: Session) -> Sequence[WorkSample]:
     return await session.pulses() if isinstance(session, Observable) else ()
 
 
-async def save_stacks(session: Session, look: TakeStacks, *, gently: bool) -> None:
+async def save_stacks(session: Session, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
     """Save stacks, where the engine supports that."""
     if isinstance(session, Dumpable):
-        await session.stacks(look.replicas, look.attempt, gently=gently, incarnations=look.incarnations)
+        await session.stacks(incarnations, gently=gently)
 
 
-def read_activities(run_dir: Path, look: TakeStacks, stopped: Collection[ReplicaId]) -> dict[ReplicaId, Activity]:
+def read_activities(
+    run_dir: Path, incarnations: Iterable[Incarnation], stopped: Collection[ReplicaId]
+) -> dict[ReplicaId, Activity]:
     """Return what each replica does, as its saved stacks show."""
     found = {}
-    for name in look.replicas:
-        path = run_dir / trace_dir(name, look.attempt, look.incarnations.get(name, 0)) / STACKS
+    for each in incarnations:
+        path = run_dir / each.folder / STACKS
         text = ""
         with suppress(OSError), open(path, "rb", opener=open_regular) as stacks:
             text = stacks.read(_MOST_BYTES).decode(errors="replace")
-        found[name] = read_activity(text, is_stopped=name in stopped)
+        found[each.replica] = read_activity(text, is_stopped=each.replica in stopped)
     return found
 
 

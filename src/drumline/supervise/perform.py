@@ -10,8 +10,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 
-from drumline.plan.types import ReplicaId
 from drumline.run.action import Prepare, Start, Stop
+from drumline.run.incarnation import Incarnation
 
 Ordered = Prepare | Start | Stop
 
@@ -22,19 +22,19 @@ class Performer:
     def __init__(self, perform: Callable[[Ordered], Awaitable[None]]) -> None:
         self._perform = perform
         self._ordered: deque[Ordered] = deque()
-        self._stopped: set[tuple[ReplicaId, int, int]] = set()
+        self._stopped: set[Incarnation] = set()
         self._has_order = asyncio.Event()  # something was ordered
 
     def order(self, action: Ordered) -> None:
         """Have this performed after everything that was ordered before."""
         self._ordered.append(action)
         if isinstance(action, Stop):
-            self._stopped.update((each, action.attempt, action.incarnations.get(each, 0)) for each in action.replicas)
+            self._stopped.update(action.incarnations)
         self._has_order.set()
 
-    def is_stopped(self, replica: ReplicaId, attempt: int, incarnation: int) -> bool:
-        """Return whether a stop was ordered for this replica, after which it does not start."""
-        return (replica, attempt, incarnation) in self._stopped
+    def is_stopped(self, incarnation: Incarnation) -> bool:
+        """Return whether a stop was ordered for this incarnation, after which it does not start."""
+        return incarnation in self._stopped
 
     async def run(self) -> None:
         """Perform what is ordered until this is cancelled; raise what performing raises."""

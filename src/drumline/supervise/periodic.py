@@ -108,10 +108,10 @@ class PeriodicChecks:
 
     async def _save_stacks(self, then: Callable[[], object]) -> None:
         state = self._supervisor.state
-        left = tuple(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
+        running = state.current(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
         from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only where it is asked for
 
-        await save_stacks(self._session, TakeStacks(left, state.attempt, state.incarnations), gently=True)
+        await save_stacks(self._session, running, gently=True)
         then()
 
     def _open_hangs(self) -> HangWatch:

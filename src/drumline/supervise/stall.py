@@ -9,16 +9,16 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
-from drumline.run.action import TakeStacks
 from drumline.run.blocking import ActivityKind, Diagnosis, find_blocking_replica
 from drumline.run.event import LineHung, StepsResumed, StepsStalled
+from drumline.run.incarnation import Incarnation
 from drumline.run.progress import Progress, read_progress
 from drumline.run.stall import Gaps, is_stalled, with_step
 from drumline.run.state import Phase, RunState
@@ -106,25 +106,22 @@ class StallWatch:
             self._tell(LineHung(state.attempt, f"no step for {span(lasted)}{since}"))
         elif is_stalled(gaps, now, lag) and not self._is_reported:
             self._is_reported = True
-            incarnations = {
-                name: each.incarnation for name, each in state.replicas.items() if each.phase is Phase.RUNNING
-            }
-            stacks = TakeStacks(tuple(incarnations), state.attempt, incarnations)
-            for name, incarnation in incarnations.items():  # stacks of earlier are outdated
+            running = state.current(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
+            for incarnation in running:  # stacks that were saved earlier are outdated
                 with suppress(OSError):
-                    (self._run_dir / trace_dir(name, state.attempt, incarnation) / STACKS).unlink()
-            self._begin(self._report_stall(stacks, gaps))
+                    (self._run_dir / incarnation.folder / STACKS).unlink()
+            self._begin(self._report_stall(state.attempt, running, gaps))
 
-    async def _report_stall(self, stacks: TakeStacks, gaps: Gaps) -> None:
-        await save_stacks(self._session, stacks, gently=True)
+    async def _report_stall(self, attempt: int, running: Sequence[Incarnation], gaps: Gaps) -> None:
+        await save_stacks(self._session, running, gently=True)
         stopped = {pulse.replica for pulse in await pulses_of(self._session) if pulse.is_stopped}
-        if stacks.attempt != self._attempt or not self._is_reported:
+        if attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
-        found = read_activities(self._run_dir, stacks, stopped)
+        found = read_activities(self._run_dir, running, stopped)
         known = any(each.doing is not ActivityKind.UNKNOWN for each in found.values())
         blame = find_blocking_replica(found) if known else Diagnosis(None, "")
         lasted = round(self._clock() - gaps.at_seconds, 3)
-        self._tell(StepsStalled(stacks.attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))
+        self._tell(StepsStalled(attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))
 
     def _reads_step(self, state: RunState, now: float) -> bool:
         """Read what has grown; return whether a replica is at another step than before."""

@@ -37,6 +37,7 @@ from drumline.run.event import (
     TimerFired,
 )
 from drumline.run.fold import fold, new_run
+from drumline.run.incarnation import Incarnation
 from drumline.run.machine import transition
 from drumline.run.restart import name_cause
 from drumline.run.state import Ending, Phase
@@ -205,8 +206,7 @@ class Supervisor:
     async def _perform(self, action: Prepare | Start | Stop) -> None:
         """Have the engine perform an action; an error of it is an event of the run."""
         if isinstance(action, Stop):
-            grace, incarnations = action.grace_seconds, action.incarnations
-            await self._session.stop(action.replicas, action.attempt, grace_seconds=grace, incarnations=incarnations)
+            await self._session.stop(action.incarnations, grace_seconds=action.grace_seconds)
             return
         attempt = action.attempt if isinstance(action, Start) else self.state.attempt
         try:
@@ -232,7 +232,7 @@ class Supervisor:
         self.take(StacksTaken(action.attempt))
 
     async def _prepare(self, action: Prepare) -> None:
-        if not self._performer.is_stopped(action.helper, 0, action.incarnation):
+        if not self._performer.is_stopped(Incarnation(action.helper, 0, action.incarnation)):
             preparing = require(self._session, Preparing, f"the helper {action.helper}", self.plan.engine)
             await preparing.prepare(self.plan, action.helper, incarnation=action.incarnation)
 
@@ -244,7 +244,8 @@ class Supervisor:
         await self._session.start([each for each in launches if not self._is_stopped(each.replica.id, action)])
 
     def _is_stopped(self, replica: ReplicaId, start: Start) -> bool:
-        return self._performer.is_stopped(replica, start.attempt, start.incarnations.get(replica, 0))
+        incarnation = Incarnation(replica, start.attempt, start.incarnations.get(replica, 0))
+        return self._performer.is_stopped(incarnation)
 
     async def _serve(self, incarnation: int) -> None:
         """Start TensorBoard beside the run; an error ends only TensorBoard."""

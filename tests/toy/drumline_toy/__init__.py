@@ -7,14 +7,12 @@ import json
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 from drumline.engine.events import EventQueue
 from drumline.engine.health import FINE, MISSING, Health, Patient
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.output import Written
 from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.engine.strings import too_long
@@ -23,6 +21,7 @@ from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import BUILD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Event
+from drumline.run.incarnation import Incarnation
 from drumline.runtime import prepare
 from drumline_toy.remote import ToyRemote
 from drumline_toy.run import ToyRun
@@ -156,17 +155,9 @@ class ToySession:
                 Path(folder).mkdir(parents=True, exist_ok=True)
         self._run.start(launches)
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Have these stopped."""
-        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._run.stop(wanted, grace_seconds)
+        self._run.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
         """Look no more; the agent leaves by itself."""

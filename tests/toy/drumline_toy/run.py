@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End
 from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret
 from drumline.run.event import Exit
+from drumline.run.incarnation import Incarnation
 from drumline.runtime.lock import is_locked
 from drumline_toy import agent
 

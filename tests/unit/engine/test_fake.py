@@ -17,6 +17,7 @@ from drumline.errors import EngineError
 from drumline.plan.bind import bind
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, SummariesFound, TensorBoardServed
+from drumline.run.incarnation import Incarnation
 from drumline.run.state import Phase
 from drumline.run.traces import LOG, TRACE, trace_dir
 from drumline.runtime.keeper import boot_id
@@ -53,7 +54,7 @@ class Stage:
         self.clock.wait(self.session.start(bind(plan, placed.places, attempt=attempt)))
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        self.clock.wait(self.session.stop([FIRST], 0, grace_seconds=grace_seconds))
+        self.clock.wait(self.session.stop([Incarnation(FIRST, 0)], grace_seconds=grace_seconds))
 
     def log(self) -> str:
         return (self.folder / LOG).read_text()
@@ -292,7 +293,7 @@ def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> Non
     again = Stage(tmp_path, stage.clock)
     again.clock.wait(again.session.serve(plan))
     assert again.told == told
-    again.clock.wait(again.session.stop([TENSORBOARD], 0, grace_seconds=10.0))
+    again.clock.wait(again.session.stop([Incarnation(TENSORBOARD, 0)], grace_seconds=10.0))
     assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.time())]
 
 

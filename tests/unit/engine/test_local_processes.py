@@ -10,12 +10,12 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.trace import open_trace
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.keeper import now, start_ticks
 from scaffold.gangs import gang
@@ -59,14 +59,14 @@ def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_s
 def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal(tmp_path: Path) -> None:
     """Machines may share a folder; the same number is another process there."""
     life = Incarnation(ReplicaId("worker", 0), 0)
-    life.folder(tmp_path).mkdir(parents=True)
+    (tmp_path / life.folder).mkdir(parents=True)
     told: list[Event] = []
     # A leader of a group that is no child of ours.
     script = "setsid sleep 1000 & echo $!; wait"
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
         assert shell.stdout
         innocent = int(shell.stdout.readline())
-        trace = open_trace(life.folder(tmp_path) / TRACE)
+        trace = open_trace(tmp_path / life.folder / TRACE)
         assert trace is not None
         try:
             known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}

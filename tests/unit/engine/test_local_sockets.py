@@ -7,9 +7,9 @@ import socket
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.sockets import read_sockets
 from drumline.plan.types import ReplicaId
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import Sockets
 
 

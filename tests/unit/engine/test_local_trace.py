@@ -24,7 +24,7 @@ MIB = 1 << 20
 SUPERVISOR = """
 import sys
 from pathlib import Path
-from drumline.engine.incarnation import Incarnation
+from drumline.run.incarnation import Incarnation
 from drumline.engine.local.processes import Processes
 from drumline.plan.types import ReplicaId
 from drumline.engine.loop import BootClockLoop

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End
 from drumline.engine.tracker import LONGEST_HOLD_SECONDS, ReplicaTracker, Tracked
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 
 WORKERS = tuple(Incarnation(ReplicaId("worker", index), 0) for index in range(3))
@@ -94,7 +94,7 @@ def test_ends_of_before_are_reported_in_their_order_to_the_next_supervisor(recor
 
 def test_an_end_is_recorded_once_and_before_it_is_reported(tmp_path: Path) -> None:
     seen: list[str] = []
-    trace = WORKERS[0].folder(tmp_path) / "keeper"
+    trace = tmp_path / WORKERS[0].folder / "keeper"
     tracker = ReplicaTracker(tmp_path, Tracked, SimulatedTimeLoop(), lambda _: seen.append(trace.read_text()))
     tracker.end(tracker.find(WORKERS[0]), End(Exit(code=3), 5.0, has_started=False))
     assert len(seen) == 1
@@ -130,7 +130,7 @@ def test_an_end_is_held_for_a_minute_at_most_but_never_without_its_log(recorder:
 
 
 def test_a_folder_is_read_while_a_replica_runs_and_once_after_its_end(recorder: Recorder, tmp_path: Path) -> None:
-    folder = WORKERS[0].folder(tmp_path)
+    folder = tmp_path / WORKERS[0].folder
     recorder.tracker.find(WORKERS[1])  # not asked for
     recorder.tracker.ask(WORKERS[:1])
     assert [*recorder.tracker.traces()] == [*recorder.tracker.traces()] == [folder]

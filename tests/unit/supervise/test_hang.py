@@ -21,6 +21,7 @@ from drumline.run.event import (
     RunAccepted,
     StacksTaken,
 )
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import trace_dir
 from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report
@@ -32,6 +33,7 @@ from scaffold.gangs import gang
 from scaffold.loops import SimulatedTimeLoop
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
+BOTH_STACKS = TakeStacks(0, (Incarnation(FIRST, 0), Incarnation(SECOND, 0)))
 MAIN = 'Thread 1 (idle): "MainThread"\n'
 WAITS = f"{MAIN}    all_reduce (/x/torch/distributed/distributed_c10d.py:4)\n    main (train.py:9)\n"
 SLEEPS = f"{MAIN}    time_sleep (x.so)\n    load (train.py:31)\n    main (train.py:9)\n"
@@ -165,7 +167,14 @@ def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
 def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
     watched.told.clear()
-    watched.loop.wait(take_stacks(tmp_path, watched.session, watched.told.append, TakeStacks((FIRST, SECOND), 0)))
+    watched.loop.wait(
+        take_stacks(
+            tmp_path,
+            watched.session,
+            watched.told.append,
+            BOTH_STACKS,
+        )
+    )
     watched.loop.pass_time(0)
     message = "worker.1 is in sleep (train.py:31), worker.0 waits in all_reduce"
     assert watched.told == [StacksTaken(0, SECOND, message)]
@@ -176,7 +185,13 @@ def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: 
     watched.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):
         watched.loop.wait(
-            take_stacks(tmp_path, watched.session, watched.told.append, TakeStacks((FIRST, SECOND), 0), has_ended)
+            take_stacks(
+                tmp_path,
+                watched.session,
+                watched.told.append,
+                BOTH_STACKS,
+                has_ended,
+            )
         )
         watched.loop.pass_time(0)
     first, second = watched.told

@@ -7,9 +7,11 @@ from contextlib import suppress
 
 from drumline.plan.types import ReplicaId
 from drumline.run.action import Prepare, Start, Stop
+from drumline.run.incarnation import Incarnation
 from drumline.supervise.perform import Ordered, Performer
 
-FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
+WORKER = ReplicaId("worker", 0)
+FIRST, SECOND = Incarnation(WORKER, 0), Incarnation(ReplicaId("worker", 1), 0)
 
 
 class Slow:
@@ -47,11 +49,11 @@ def test_what_waits_for_nothing_is_done_in_the_order_of_the_orders() -> None:
         slow = Slow()
         slow.may_start.set()
         orders: list[Ordered] = [
-            Prepare(FIRST),
+            Prepare(WORKER),
             Start(0),
-            Stop((FIRST,), 0, 0.0),
+            Stop((FIRST,), 0.0),
             Start(1),
-            Stop((FIRST, SECOND), 1, 5.0),
+            Stop((Incarnation(WORKER, 1),), 5.0),
         ]
         for order in orders:
             slow.performer.order(order)
@@ -65,16 +67,16 @@ def test_what_waits_for_nothing_is_done_in_the_order_of_the_orders() -> None:
 def test_a_stop_overtakes_a_start_that_waits_and_the_start_is_given_again() -> None:
     async def go() -> None:
         slow = Slow()
-        start, first, second = Start(0), Stop((FIRST,), 0, 5.0), Stop((FIRST,), 0, 0.0)
+        start, first, second = Start(0), Stop((FIRST,), 5.0), Stop((FIRST,), 0.0)
         slow.performer.order(start)
         await slow.waits.wait()
         slow.performer.order(first)
         slow.performer.order(second)
         await slow.until_done(3)
         assert slow.done == ["cancelled", first, second]
-        assert slow.performer.is_stopped(FIRST, 0, 0)
-        assert not slow.performer.is_stopped(SECOND, 0, 0)
-        assert not slow.performer.is_stopped(FIRST, 0, 1)
+        assert slow.performer.is_stopped(FIRST)
+        assert not slow.performer.is_stopped(SECOND)
+        assert not slow.performer.is_stopped(Incarnation(WORKER, 0, 1))
         slow.may_start.set()
         await slow.until_done(4)
         assert slow.done[3] == start
@@ -89,7 +91,7 @@ def test_of_a_run_that_is_over_only_stops_are_performed() -> None:
         slow.performer.order(Start(0))
         await asyncio.sleep(0)
         await slow.close()
-        stop = Stop((FIRST,), 0, 0.0)
+        stop = Stop((FIRST,), 0.0)
         slow.performer.order(Start(1))
         slow.performer.order(stop)
         await slow.performer.finish()

@@ -10,13 +10,13 @@ from typing import cast
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.exits import ended_usage
 from drumline.engine.local.proc import proportional_bytes
 from drumline.engine.local.trace import Trace
 from drumline.engine.local.usage import UsageSampler
 from drumline.engine.protocol import Session
 from drumline.plan.types import ReplicaId
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import METRICS, trace_dir
 from drumline.run.usage import GpuUsage, Usage
 from drumline.store.metrics import Sample, read_samples

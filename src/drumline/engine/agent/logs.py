@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.run.codec import event_to_data
 from drumline.run.event import Event, ReplicaExited
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import ERROR, LOG, REPORT
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class LogFollower:
 
     def follow(self, life: Incarnation, offset: int) -> None:
         """Send the log of this incarnation from this offset on."""
-        self._followed.setdefault(life, _Followed(life.folder(self._run_dir), offset))
+        self._followed.setdefault(life, _Followed(self._run_dir / life.folder, offset))
         self._wait()
 
     def tell(self, event: Event, **more: Any) -> None:

@@ -35,7 +35,6 @@ PARTS = (
     "engine/__init__.py",
     "engine/events.py",
     "engine/extra.py",
-    "engine/incarnation.py",
     "engine/interpreter.py",
     "engine/loop.py",
     "engine/notes.py",

@@ -22,7 +22,6 @@ from drumline.engine.agent.launches import launch_from_data, life_from_data, lif
 from drumline.engine.agent.lock import take_over
 from drumline.engine.agent.logs import LogFollower, Write
 from drumline.engine.agent.probe import facts
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.exits import ended_usage
@@ -35,6 +34,7 @@ from drumline.plan.codec import plan_from_json, to_data
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Fault
 from drumline.run.event import ReplicaExited
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import STACKS, TRACE
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import make_folder
@@ -131,13 +131,7 @@ class Replicas:
     async def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop replicas; each end is sent as an event."""
         self._follow(message["offsets"])
-        lives = _lives(message)
-        await self._session.stop(
-            [life.replica for life in lives],
-            message["attempt"],
-            grace_seconds=message["grace"],
-            incarnations={life.replica: life.incarnation for life in lives},
-        )
+        await self._session.stop(_lives(message), grace_seconds=message["grace"])
         await self._session.reported()
         return {}
 
@@ -176,14 +170,9 @@ class Replicas:
         self._tasks.begin(self._save_stacks(_lives(message), message))
 
     async def _save_stacks(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
-        await self._session.stacks(
-            [life.replica for life in lives],
-            message["attempt"],
-            gently=message["gently"],
-            incarnations={life.replica: life.incarnation for life in lives},
-        )
+        await self._session.stacks(lives, gently=message["gently"])
         for life in lives:
-            with suppress(OSError), (life.folder(self._run_dir) / STACKS).open("rb") as file:
+            with suppress(OSError), (self._run_dir / life.folder / STACKS).open("rb") as file:
                 data = file.read(DATA_BYTES)
                 self._write({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
         self._write({"do": "answer", "id": message["id"]}, b"")
@@ -197,10 +186,7 @@ class Replicas:
         """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
         keep = {life_from_data(each) for each in message["keep"]}
         left = [life for life in self._left() if life not in keep]
-        for life in left:
-            await self._session.stop(
-                [life.replica], life.attempt, grace_seconds=0, incarnations={life.replica: life.incarnation}
-            )
+        await self._session.stop(left, grace_seconds=0)
         self._tasks.begin(self._when_gone(left, message))
 
     async def release(self, message: dict[str, Any]) -> None:
@@ -209,7 +195,7 @@ class Replicas:
 
     async def _when_gone(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
         """Answer when no keeper has these any more; those that began since are not among them."""
-        while any(is_locked(life.folder(self._run_dir) / TRACE) for life in lives):
+        while any(is_locked(self._run_dir / life.folder / TRACE) for life in lives):
             await asyncio.sleep(_MOMENT_SECONDS)
         if message["do"] == "release":
             await self._session.release()
@@ -230,7 +216,7 @@ class Replicas:
     def _usage_of(self, life: Incarnation) -> dict[str, Any] | None:
         """Return what an incarnation used that has just ended; it is not measured again."""
         self._ended.add(life)
-        usage = ended_usage(life, read_trace(life.folder(self._run_dir) / TRACE))
+        usage = ended_usage(life, read_trace(self._run_dir / life.folder / TRACE))
         return cast("dict[str, Any]", to_data(usage)) if usage else None
 
 
@@ -240,7 +226,7 @@ def sabotage(message: Mapping[str, Any]) -> dict[str, Any]:
     saboteur = LocalSaboteur()
     act = saboteur.heal if message["heal"] else saboteur.hurt
     life = life_from_data(message["life"])
-    act(life.folder(run_dir), life.replica, Fault(message["harm"]))
+    act(run_dir / life.folder, life.replica, Fault(message["harm"]))
     return {}
 
 

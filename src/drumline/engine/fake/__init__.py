@@ -10,22 +10,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import MappingProxyType
 
 from drumline.engine.events import EventQueue
 from drumline.engine.fake.behavior import FakeBehavior, behaviors_of, command_of
 from drumline.engine.fake.replica import FakeReplica
 from drumline.engine.fake.replicas import FakeReplicas
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.types import TENSORBOARD, Launch, Place, Placement, Plan, Replica, ReplicaId, Resources
 from drumline.run.event import Event, Exit, ReplicaExited, TensorBoardServed
 from drumline.run.idle import WorkSample
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import Sockets
 from drumline.run.traces import STACKS
 from drumline.run.usage import Usage
@@ -139,17 +138,9 @@ class FakeSession:
             raise EngineError(problem.message)
         self._replicas.start(launches)
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Stop these; one that never began has ended by that."""
-        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._replicas.stop(wanted, grace_seconds)
+        self._replicas.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
         """Do nothing: nothing was claimed."""
@@ -192,18 +183,10 @@ class FakeSession:
     def _running(self) -> list[FakeReplica]:
         return [each for each in self._replicas.tracker if each.is_running and not each.id.replica.is_helper]
 
-    async def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Write the stacks of their behaviors."""
         del gently
-        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        for each in self._replicas.resume(wanted):
+        for each in self._replicas.resume(incarnations):
             if not each.is_over and each.behavior.stacks:
                 (each.folder / STACKS).write_text(each.behavior.stacks)
 

@@ -9,11 +9,11 @@ from math import inf
 from pathlib import Path
 
 from drumline.engine.fake.behavior import FakeBehavior
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note, read_notes
 from drumline.engine.tracker import NEVER_STARTED, Tracked
 from drumline.plan.codec import from_data, to_data
 from drumline.run.event import Exit
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG, TRACE
 from drumline.runtime.keeper import boot_id
 from drumline.runtime.private import make_folder, open_file

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from drumline.engine.fake.behavior import behavior_of
 from drumline.engine.fake.replica import FakeReplica
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker
 from drumline.plan.types import Launch
+from drumline.run.incarnation import Incarnation
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

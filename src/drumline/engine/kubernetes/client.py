@@ -8,7 +8,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.api import Api, Change
 from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
@@ -23,6 +22,7 @@ from drumline.engine.kubernetes.place import awaits_names
 from drumline.engine.kubernetes.wait_reason import trim_event
 from drumline.errors import DrumlineError
 from drumline.plan.types import Launch, Plan
+from drumline.run.incarnation import Incarnation
 
 T = TypeVar("T")
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Plan
+from drumline.run.incarnation import Incarnation
 
 OPERATOR_KINDS = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
 

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.answer_fields import label_number, mapping
 from drumline.engine.kubernetes.plan_options import Volume, cluster_of
 from drumline.plan.types import Plan, Replica, ReplicaId, Secret
 from drumline.record import Record
+from drumline.run.incarnation import Incarnation
 
 LIMIT = 63
 # The longest that is put behind a base is a JobSet's `-r9999-worker-1st-0-99999-xxxxx`.

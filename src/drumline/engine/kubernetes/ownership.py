@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import manifests, names
 from drumline.engine.kubernetes.answer_fields import label_number, mapping, mappings, name
 from drumline.engine.kubernetes.api import Api
@@ -21,6 +20,7 @@ from drumline.engine.kubernetes.ownership_record import OwnershipRecord
 from drumline.engine.kubernetes.paths import Object, Objects, name_of
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import trace_dir
 
 _CONTROLLER_KINDS = ("Job", *OPERATOR_KINDS.values())

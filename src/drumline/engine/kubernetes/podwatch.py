@@ -13,7 +13,6 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.answer_fields import mapping, text
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.pod_status import (
@@ -31,6 +30,7 @@ from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.record import Record
 from drumline.run.event import Exit, ReplicaWaits
+from drumline.run.incarnation import Incarnation
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop

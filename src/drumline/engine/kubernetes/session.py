@@ -8,10 +8,8 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from types import MappingProxyType
 
 from drumline.engine.events import EventQueue
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.answer_fields import mapping, text
 from drumline.engine.kubernetes.api import Api
@@ -41,6 +39,7 @@ from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
 from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import BUILD, Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Event, Exit, ProjectCarried
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
@@ -127,20 +126,14 @@ class ClusterSession:
             kept.controllers = self._controllers.names_of(kept.id)
             self._tasks.begin(self._submit(self._start_helper(plan, kept.id), [kept.id]))
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Delete the pods of these, or what would have made them."""
-        if self._build and BUILD in replicas:
-            self._build.stop(incarnations.get(BUILD, 0), grace_seconds=grace_seconds)
+        builds = [each for each in incarnations if each.replica == BUILD]
+        if self._build and builds:
+            self._build.stop(builds, grace_seconds=grace_seconds)
         grace_seconds = max(grace_seconds, _LEAST_GRACE_SECONDS)
-        lives = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas if each != BUILD]
-        left = [each for each in self._pods.track(lives) if each.end is None]
+        tracked = self._pods.track(each for each in incarnations if each not in builds)
+        left = [each for each in tracked if each.end is None]
         for each in left:
             each.is_stopped = True
             self._unwanted.add(names.job(self._plan, each.id.replica, each.id.attempt, each.id.incarnation))

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.metrics import UsageSample
 from drumline.engine.kubernetes.podwatch import TrackedPod
 from drumline.record import Record, to_dict
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
 from drumline.runtime.private import write_file

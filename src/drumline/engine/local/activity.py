@@ -6,9 +6,9 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.proc import PROC, Stat, read_state, read_stats, trees
 from drumline.run.idle import WorkSample
+from drumline.run.incarnation import Incarnation
 
 TICKS = os.sysconf("SC_CLK_TCK")
 

@@ -6,9 +6,9 @@ import os
 import signal
 from pathlib import Path
 
-from drumline.engine.incarnation import Named
 from drumline.engine.local.trace import Trace, describe_out_of_memory
 from drumline.run.event import Exit
+from drumline.run.incarnation import Named
 from drumline.run.usage import Usage
 from drumline.runtime import keeper
 

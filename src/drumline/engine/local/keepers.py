@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.exits import explain_exit, unrecorded_exit
 from drumline.engine.local.leftovers import find_leftovers
 from drumline.engine.local.memory_limits import MemoryLimits
@@ -19,6 +18,7 @@ from drumline.engine.local.trace import Trace
 from drumline.engine.notes import End
 from drumline.engine.protocol import Tell
 from drumline.engine.tracker import ReplicaTracker
+from drumline.run.incarnation import Incarnation
 from drumline.runtime import keeper
 from drumline.runtime.lock import is_locked
 

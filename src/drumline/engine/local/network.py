@@ -17,13 +17,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.network_errors import explain_network_error
 from drumline.engine.local.readable import wait_ended, wait_readable
 from drumline.engine.local.trace import has_begun, wait_for_keeper
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.record import Record
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import TRACE
 from drumline.runtime.child import start_python
 from drumline.runtime.lock import is_locked
@@ -55,7 +55,7 @@ class Network:
 
     def __init__(self, run_dir: Path, launches: Sequence[Launch]) -> None:
         self._traces = {
-            each.replica.id: Incarnation(each.replica.id, each.attempt, each.incarnation).folder(run_dir) / TRACE
+            each.replica.id: run_dir / Incarnation(each.replica.id, each.attempt, each.incarnation).folder / TRACE
             for each in launches
         }
         self._hosts = {launch.replica.id: launch.place.host for launch in launches}

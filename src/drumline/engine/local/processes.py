@@ -10,7 +10,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.forker import Forker, ForkerLost, ForkServer
 from drumline.engine.local.keepers import Keepers
 from drumline.engine.local.memory_limits import MemoryLimits
@@ -22,6 +21,7 @@ from drumline.engine.tasks import Tasks
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
 from drumline.run.event import EngineFailed
+from drumline.run.incarnation import Incarnation
 from drumline.runtime.order import NextSupervisor
 
 if TYPE_CHECKING:

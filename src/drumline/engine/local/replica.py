@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.trace import Trace, has_begun, read_trace
 from drumline.engine.notes import End
 from drumline.engine.tracker import Tracked
 from drumline.run.event import EngineWarned, Event, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import TRACE
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ import sys
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from drumline.engine.events import EventQueue
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.interpreter import require_interpreter
 from drumline.engine.local.environment import complete_environment
 from drumline.engine.local.interpreters import Interpreters
@@ -28,6 +26,7 @@ from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.name import variable_name
 from drumline.plan.types import Launch, LaunchValue, Plan, Replica, ReplicaId, Resources, Secret
 from drumline.run.event import Event, Exit, ReplicaExited
+from drumline.run.incarnation import Incarnation
 from drumline.runtime import prepare
 from drumline.runtime.keeper import boot_id
 from drumline.runtime.order import NextSupervisor
@@ -156,17 +155,9 @@ class LocalSession:
                 network.close()
             self._ports.close()
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Begin to stop these; each end is told."""
-        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._running.stop(wanted, grace_seconds=grace_seconds)
+        self._running.stop(incarnations, grace_seconds=grace_seconds)
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Measure each replica with all processes that it started; the usage of ended ones is in their traces."""
@@ -196,20 +187,12 @@ class LocalSession:
 
         return [*read_sockets(self._running.living())]
 
-    async def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Have a child ask py-spy, or Python itself."""
         from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only where a line hangs
 
-        wanted = [Incarnation(replica, attempt, incarnations.get(replica, 0)) for replica in replicas]
-        self._running.adopt(wanted)
-        targets = find_targets(self._run_dir, self._running.living(), wanted)
+        self._running.adopt(incarnations)
+        targets = find_targets(self._run_dir, self._running.living(), incarnations)
         await save_in_child(targets, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:

@@ -8,9 +8,9 @@ import struct
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.activity import find_trees
 from drumline.engine.local.proc import PROC, TcpSocket, read_stats, read_tcp
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import Sockets
 
 

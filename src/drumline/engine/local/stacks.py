@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.activity import find_trees, is_stopped
 from drumline.engine.local.proc import PROC, read_state, read_stats
 from drumline.engine.local.readable import wait_ended
 from drumline.record import Record
+from drumline.run.incarnation import Incarnation
 from drumline.run.stacks import main_thread
 from drumline.run.traces import LOG, STACKS
 from drumline.runtime.child import start_python
@@ -48,7 +48,7 @@ def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], lives: Itera
     """Those of these lives that go on, with all their processes."""
     found = find_trees({life: keepers[life] for life in lives if life in keepers}, read_stats())
     return [
-        Target(life.folder(run_dir), tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
+        Target(run_dir / life.folder, tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
         for life, tree in found.items()
     ]
 

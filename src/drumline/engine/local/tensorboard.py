@@ -10,13 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.environment import complete_environment
 from drumline.engine.local.place import HOST, claim_beside
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import Tell
 from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
 from drumline.run.event import TensorBoardServed
+from drumline.run.incarnation import Incarnation
 from drumline.run.tensorboard import pythons
 from drumline.run.traces import ADDRESS, TRACE
 from drumline.runtime import tensorboard
@@ -41,7 +41,7 @@ class Server:
         self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: Tell, incarnation: int = 0
     ) -> None:
         self._incarnation = Incarnation(TENSORBOARD, 0, incarnation)
-        self._folder = self._incarnation.folder(run_dir)
+        self._folder = run_dir / self._incarnation.folder
         self._running = running
         self._loop = loop
         self._tell = tell

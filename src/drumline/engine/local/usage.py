@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.local.activity import TICKS, cpu_seconds, find_trees
 from drumline.engine.local.capacity import find_memory
 from drumline.engine.local.gpu_poller import GpuPoller
@@ -14,6 +13,7 @@ from drumline.engine.local.gpu_usage import GpuReplica, attribute_usage, sees_an
 from drumline.engine.local.nvml import has_gpus
 from drumline.engine.local.proc import Stat, is_initial_pid_namespace, proportional_bytes, read_stats, variable_of
 from drumline.record import Record
+from drumline.run.incarnation import Incarnation
 from drumline.run.usage import GpuUsage, Usage
 from drumline.runtime.keeper import now
 

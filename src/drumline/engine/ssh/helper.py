@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import note, read_end, read_notes
 from drumline.engine.tracker import Tracked
 from drumline.run.event import Exit
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 
 _HOSTS = "hosts"  # in its trace: where it is

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, read_end
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.helper import Helper, Part
@@ -24,6 +23,7 @@ from drumline.plan.types import Plan, ReplicaId, Value
 from drumline.record import Record
 from drumline.run.event import Exit, ReplicaStarted
 from drumline.run.failure import describe_exit
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 from drumline.runtime.private import open_file
 
@@ -63,7 +63,7 @@ class Helpers:
 
     def knows(self, life: Incarnation) -> bool:
         """Return whether it was begun, by this supervisor or an earlier one."""
-        return (self._tracker.get(life) or Helper(life, life.folder(self._run_dir))).has_begun
+        return (self._tracker.get(life) or Helper(life, self._run_dir / life.folder)).has_begun
 
     def join(self, host: str) -> Incarnation | None:
         """Return the next helper that has to work on a host which was away before; None if there is none now."""

@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
 from drumline.engine.ssh.inbox import Inbox, Prepared
@@ -24,6 +23,7 @@ from drumline.errors import DrumlineError, EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import Plan
 from drumline.run.failure import describe_exit
+from drumline.run.incarnation import Incarnation
 from drumline.runtime.keeper import now
 
 _PAUSE_SECONDS = 0.1

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.allowance import Allowance
 from drumline.engine.ssh.helpers import Helpers, PartEnded
@@ -28,6 +27,7 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+from drumline.run.incarnation import Incarnation
 from drumline.run.usage import Usage
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import End, note, read_notes
 from drumline.engine.protocol import Tell
 from drumline.engine.ssh.reports import LogPiece, SmallFile
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.plan.types import Launch
 from drumline.run.event import Exit, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.private import make_folder, open_file, write_file
@@ -76,7 +76,7 @@ class HostReplicas:
 
     def was_given(self, incarnation: Incarnation, host: str) -> bool:
         """Return whether an earlier supervisor told this host to start an incarnation, of a replica or a helper."""
-        notes = read_notes(incarnation.folder(self._run_dir))
+        notes = read_notes(self._run_dir / incarnation.folder)
         return notes.get("host") == host or host in (notes.get("hosts") or ())
 
     def of(self, host: str) -> list[HostReplica]:

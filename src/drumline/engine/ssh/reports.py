@@ -6,7 +6,6 @@ from typing import Any
 
 from drumline.engine.agent.frames import Frame
 from drumline.engine.agent.launches import life_from_data
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.untrusted import clean_text, load_record, require_within
 from drumline.record import Record
 from drumline.run.codec import event_from_data
@@ -19,6 +18,7 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import ERROR, REPORT, STACKS
 from drumline.run.usage import Usage
 

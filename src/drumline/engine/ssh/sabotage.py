@@ -7,7 +7,6 @@ from pathlib import Path
 
 from drumline.engine.agent.answers import Done
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.notes import read_notes
 from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
 from drumline.engine.ssh.planned import hosts_of
@@ -16,6 +15,7 @@ from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.drill import Fault
+from drumline.run.incarnation import Incarnation
 
 
 class SshSaboteur:

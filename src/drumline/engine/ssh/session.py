@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import assert_never
 
 from drumline.engine.agent.answers import Done
 from drumline.engine.agent.launches import life_to_data
 from drumline.engine.events import EventQueue
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed as PlacedAttempt
 from drumline.engine.protocol import Site
@@ -46,6 +44,7 @@ from drumline.errors import DrumlineError, EngineError
 from drumline.plan.types import Launch, Plan, ReplicaId
 from drumline.run.event import EngineFailed, EngineWarned, Event, RoomFound
 from drumline.run.idle import WorkSample
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 
@@ -254,23 +253,16 @@ class SshSession:
         """Run a helper on every host that answers; it is reported as one."""
         self._preparation.prepare(plan, Incarnation(helper, 0, incarnation))
 
-    async def stop(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        grace_seconds: float,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Stop these on their hosts; those that are on no host never started."""
         wanted = []
-        for name in (Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas):
-            if name.replica.is_helper:
-                self._preparation.stop(name, grace_seconds)
+        for each in incarnations:
+            if each.replica.is_helper:
+                self._preparation.stop(each, grace_seconds)
                 continue
-            known, placed = self._replicas.get(name), self.places.get(attempt)
-            host = known.host if known else placed.hosts.get(name.replica, "") if placed else ""
-            wanted.append((name, host))
+            known, placed = self._replicas.get(each), self.places.get(each.attempt)
+            host = known.host if known else placed.hosts.get(each.replica, "") if placed else ""
+            wanted.append((each, host))
         hosts, kill_at = set(), self._loop.time() + max(0.0, grace_seconds)
         for replica in self._replicas.ask(wanted):
             if replica.end is not None:
@@ -330,17 +322,9 @@ class SshSession:
         """Return on which ports replicas listen, on hosts that answer at once."""
         return await self.survey.sockets()
 
-    async def stacks(
-        self,
-        replicas: Sequence[ReplicaId],
-        attempt: int,
-        *,
-        gently: bool,
-        incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
-    ) -> None:
+    async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Have the hosts save stacks, and fetch them."""
-        names = [Incarnation(each, attempt, incarnations.get(each, 0)) for each in replicas]
-        await self.survey.stacks(names, gently=gently)
+        await self.survey.stacks(incarnations, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
         """Confirm that nothing of the run is left on any host that was ever used, and disconnect."""

@@ -9,13 +9,13 @@ from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.orders import by
 from drumline.engine.ssh.receiver import Receiver
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.errors import DrumlineError
 from drumline.run.idle import WorkSample
+from drumline.run.incarnation import Incarnation
 from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
@@ -85,7 +85,7 @@ class Survey:
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:
             names = [life_to_data(each.id) for each in theirs]
-            message = {"do": "stacks", "attempt": theirs[0].id.attempt, "gently": gently, "lives": names}
+            message = {"do": "stacks", "gently": gently, "lives": names}
             with suppress(TimeoutError, DrumlineError):  # a replica that cannot be looked at has none
                 await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
 

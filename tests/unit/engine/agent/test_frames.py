@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from drumline.engine.agent.frames import Frame, FrameParser
 from drumline.engine.agent.launches import launch_from_data, launch_to_data, life_from_data, life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
+from drumline.run.incarnation import Incarnation
 
 _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.text(), st.binary(max_size=50)))
 

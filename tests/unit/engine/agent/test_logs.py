@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.agent.logs import LogFollower
-from drumline.engine.incarnation import Incarnation
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 
 LIFE = Incarnation(ReplicaId("worker", 0), 0)
@@ -21,7 +21,7 @@ class Listener:
     def __init__(self, run_dir: Path) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.is_slow = False
-        self.folder = LIFE.folder(run_dir)
+        self.folder = run_dir / LIFE.folder
         self.folder.mkdir(parents=True)
         self.follower = LogFollower(run_dir, SimulatedTimeLoop(), self._hear, lambda: self.is_slow)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.answer_fields import seconds_of, text
 from drumline.engine.kubernetes.api import Change
 from drumline.engine.kubernetes.api_errors import ApiLocation, is_from_node, refusal
@@ -30,6 +29,7 @@ from drumline.engine.tracker import ReplicaTracker
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, ReplicaWaits
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import CURSOR
 from drumline.spec.quantity import parse_quantity
 from scaffold.kubelet import BEGAN_NS, spell

@@ -11,7 +11,6 @@ import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests import attempt_objects, render, shared_objects, with_owner
 from drumline.engine.kubernetes.place import place
@@ -21,6 +20,7 @@ from drumline.errors import InputError
 from drumline.load.engine import plan_spec
 from drumline.plan.bind import bind
 from drumline.plan.types import Plan
+from drumline.run.incarnation import Incarnation
 from drumline.spec.types import Spec
 from scaffold.strategies import specs
 from unit.engine.kubernetes.cluster_objects import Carried, container, env, objects_of, plan_of, rendered, templates

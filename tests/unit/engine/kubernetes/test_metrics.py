@@ -8,7 +8,6 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.api_errors import RefusedError, UnreachableError
 from drumline.engine.kubernetes.metrics import MetricsSource, UsageSample, read_metrics, read_summary
@@ -17,6 +16,7 @@ from drumline.engine.kubernetes.usage_totals import UNWATCHED_SECONDS, WATCHED_S
 from drumline.engine.notes import End
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
+from drumline.run.incarnation import Incarnation
 
 METRICS: dict[str, Any] = {
     "kind": "PodMetricsList",

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.plan_options import Cluster, Volume, with_cluster
 from drumline.plan.codec import to_options
 from drumline.plan.types import Data, Plan, Preparation, Replica, ReplicaId, Resources
+from drumline.run.incarnation import Incarnation
 
 LABEL = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 

@@ -11,7 +11,6 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.api import Api
 from drumline.engine.kubernetes.api_errors import ApiLocation
@@ -23,6 +22,7 @@ from drumline.engine.kubernetes.ownership_record import MARK, RECORD, OwnershipR
 from drumline.engine.kubernetes.project import PackedProject
 from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
+from drumline.run.incarnation import Incarnation
 from unit.engine.kubernetes.cluster_objects import objects_of, plan_of
 
 Json = dict[str, Any]

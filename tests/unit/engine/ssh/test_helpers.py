@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.agent.launches import life_to_data
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
 from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED
@@ -16,6 +15,7 @@ from drumline.errors import EngineError
 from drumline.plan.codec import plan_to_json
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.plans import plan_of
 
@@ -59,7 +59,7 @@ class Story:
 
     @property
     def lines(self) -> list[str]:
-        return (LIFE.folder(self.folder) / "log").read_text().splitlines()
+        return (self.folder / LIFE.folder / "log").read_text().splitlines()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import cast
 import pytest
 
 from drumline.engine.agent.errors import MalformedError
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
@@ -17,6 +16,7 @@ from drumline.engine.ssh.planned import Host, Hosts
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 
 LOST_SECONDS = 60.0

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.orders import Orders
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.engine.tasks import Tasks
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit, ReplicaExited
+from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.inbox import Inbox, Received
 from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
@@ -27,6 +26,7 @@ from drumline.run.event import (
     ReplicaStarted,
     RoomFound,
 )
+from drumline.run.incarnation import Incarnation
 from drumline.run.usage import Usage
 from scaffold.loops import SimulatedTimeLoop
 
@@ -110,7 +110,7 @@ def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
         ReplicaStarted(OURS.replica, OURS.attempt, OURS.incarnation, 4711, note="on h1"),
         ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(3), 900.0),
     ]
-    assert (OURS.folder(story.folder) / "log").read_bytes() == b"hello\n"
+    assert (story.folder / OURS.folder / "log").read_bytes() == b"hello\n"
     assert [*story.lives.used()] == [used(OURS)]
     assert not story.warnings
 

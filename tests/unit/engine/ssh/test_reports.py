@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from drumline.engine.agent.frames import Frame
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.reports import Happened, LogPiece, SmallFile, read_report
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
@@ -20,6 +19,7 @@ from drumline.run.event import (
     RoomFound,
     StopRequested,
 )
+from drumline.run.incarnation import Incarnation
 
 WORKER = ReplicaId("worker", 0)
 LIFE = Incarnation(WORKER, 1)

@@ -10,7 +10,6 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from drumline.engine.agent.answers import read_answer
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.protocol import Site
 from drumline.engine.ssh import session as sessions
 from drumline.engine.ssh.agents import Facts
@@ -25,6 +24,7 @@ from drumline.plan.bind import bind
 from drumline.plan.codec import plan_from_json, to_data, to_options
 from drumline.plan.types import Place, ReplicaId
 from drumline.run.event import EngineWarned, Event, Exit, ReplicaExited, ReplicaStarted
+from drumline.run.incarnation import Incarnation
 from drumline.run.traces import UNREACHED
 from drumline.run.unverified import UnverifiedHost, unverified_to_text
 from drumline.runtime.keeper import now
@@ -126,14 +126,14 @@ def test_a_host_that_takes_30_s_to_answer_delays_nothing_else(run: Callable[[], 
     slow, other = played.host("h1"), played.host("h2")
     slow.answer_seconds = 30.0
     began = played.loop.time()
-    played.loop.wait(played.session.stop([CHIEF], 0, grace_seconds=5.0))
+    played.loop.wait(played.session.stop([Incarnation(CHIEF, 0)], grace_seconds=5.0))
     played.loop.pass_time(0.0)
     assert "stop" in slow.asked
     other.report(started(WORKER))
     other.log(WORKER, 0, b"hello\n")
     assert played.events() == [started(WORKER).replace(note="on h2")]
-    assert (Incarnation(WORKER, 0).folder(played.folder) / "log").read_bytes() == b"hello\n"
-    played.loop.wait(played.session.stop([WORKER], 0, grace_seconds=5.0))
+    assert (played.folder / Incarnation(WORKER, 0).folder / "log").read_bytes() == b"hello\n"
+    played.loop.wait(played.session.stop([Incarnation(WORKER, 0)], grace_seconds=5.0))
     played.loop.pass_time(0.0)
     assert "stop" in other.asked
     assert played.loop.time() == began
@@ -186,7 +186,7 @@ def test_a_chief_that_is_stopped_is_not_waited_for_until_all_of_its_output_is_he
     played.place_and_start()
     played.host("h1").report(ended(CHIEF))
     assert not played.events()
-    played.loop.wait(played.session.stop([CHIEF], 0, grace_seconds=grace_seconds))
+    played.loop.wait(played.session.stop([Incarnation(CHIEF, 0)], grace_seconds=grace_seconds))
     if waits_seconds:
         played.loop.pass_time(waits_seconds - 1.0)
         assert not played.events()

@@ -10,11 +10,11 @@ from typing import Any, cast
 import pytest
 
 from drumline.engine.agent.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId
 from drumline.run.idle import WorkSample
+from drumline.run.incarnation import Incarnation
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import now
 

@@ -6,11 +6,10 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.incarnation import Incarnation
 from drumline.engine.kubernetes.image.builder import INSTALL, explain_no_builder, find_builder
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
@@ -19,6 +18,7 @@ from drumline.engine.protocol import Site, Tell
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
 from drumline.record import to_dict
+from drumline.run.incarnation import Incarnation
 from drumline.runtime.keeper import boot_id
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ class BuildHelper:
         )
         self._processes.start([launch], lambda _: dict(os.environ), {})
 
-    def stop(self, incarnation: int, *, grace_seconds: float) -> None:
+    def stop(self, builds: Sequence[Incarnation], *, grace_seconds: float) -> None:
         """Begin to stop it; its end is told."""
-        self._processes.stop([Incarnation(BUILD, 0, incarnation)], grace_seconds=grace_seconds)
+        self._processes.stop(builds, grace_seconds=grace_seconds)
 
     def traces(self) -> Iterator[Path]:
         """Its folder, while it writes into it."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Protocol, Self
 
 from drumline.plan.types import ReplicaId
@@ -41,6 +40,7 @@ class Incarnation(Record):
         """Return the incarnation that an event or a measurement is about."""
         return cls(named.replica, named.attempt, named.incarnation)
 
-    def folder(self, run_dir: Path) -> Path:
-        """Return the folder of its log and traces."""
-        return run_dir / trace_dir(self.replica, self.attempt, self.incarnation)
+    @property
+    def folder(self) -> str:
+        """Return the folder of its log and traces, relative to the run's folder."""
+        return trace_dir(self.replica, self.attempt, self.incarnation)
