@@ -20,7 +20,7 @@ def size(amount: int) -> str:
     return f"{amount} B"
 
 
-def bulk(amount: int) -> str:
+def decimal_size(amount: int) -> str:
     """`5.7 MB`, `12.0 kB`: as folders are counted."""
     for unit, whole in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= whole:
@@ -38,7 +38,7 @@ def clip(text: str, longest: int) -> str:
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
-def of_system(error: OSError) -> str:
+def describe_os_error(error: OSError) -> str:
     """What the system refused, and of what."""
     what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
     return f"{what}{error.strerror or error}"
@@ -58,7 +58,7 @@ def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | Non
     return next(iter(difflib.get_close_matches(word[:60], list(known), n=1, cutoff=alike)), None)
 
 
-def span(seconds: float, *, parts: int = 2) -> str:
+def format_duration(seconds: float, *, parts: int = 2) -> str:
     """`0.4s`, `12s`, `3m5s`, `2h`: a length of time in its largest units."""
     if 0 < seconds < 10 and parts > 1:
         return f"{seconds:.1f}s"

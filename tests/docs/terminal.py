@@ -14,7 +14,7 @@ from typing import NamedTuple
 from docs.pages import TABLE, Block, read_table
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
-from drumline.supervise.reach import read_state
+from drumline.supervise.requests import read_state
 from scaffold.environments import find_python
 from scaffold.waiting import wait_until
 

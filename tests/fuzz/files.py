@@ -32,7 +32,7 @@ from drumline.store.launch import write_launch
 from drumline.store.logs import LogReader, read_tail, times_of, written_by
 from drumline.store.metrics import Sample, append_sample, last_sample, read_samples, thin
 from drumline.store.scalars import find_event_files, last_scalars
-from drumline.supervise.reach import read_state
+from drumline.supervise.requests import read_state
 from fuzz.cases import Trial, case
 from fuzz.mutate import damage, damage_lines, strange, twist
 from scaffold.decisions import decided

@@ -151,7 +151,7 @@ def tf_config(trial: Trial) -> None:
     text = json.dumps(value)
     if chance.random() < 0.5:
         text = damage(text.encode(), chance).decode(errors=chance.choice(("replace", "surrogateescape", "ignore")))
-    for finding in examine(text).findings:
+    for finding in examine(text).diagnostics:
         assert finding.message
     if "\0" not in text:
         told(

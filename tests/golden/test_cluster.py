@@ -12,7 +12,7 @@ from drumline.engine.kubernetes.manifests import objects, render
 from drumline.engine.kubernetes.place import place
 from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
 from drumline.engine.kubernetes.validate import find_problems
-from drumline.load.engine import all_findings, known_spec_type, plan_spec
+from drumline.load.engine import all_spec_problems, known_spec_type, plan_spec
 from drumline.plan.bind import bind
 from drumline.spec.read import read_spec
 
@@ -33,7 +33,7 @@ class Carried(NamedTuple):
 def rendered(case: str, engine: str) -> str:
     reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
+    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
     plan = plan_spec(reading.spec, run="4", on=engine)
     plan = with_cluster(plan, cluster_of(plan).replace(user="me"))
     launches = bind(plan, place(plan))

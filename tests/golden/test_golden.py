@@ -9,7 +9,7 @@ import pytest
 
 from drumline.engine.protocol import Capacity, Site
 from drumline.engine.registry import open_engine
-from drumline.load.engine import all_findings, known_spec_type, plan_spec
+from drumline.load.engine import all_spec_problems, known_spec_type, plan_spec
 from drumline.plan.bind import bind
 from drumline.spec.read import read_spec
 
@@ -29,7 +29,7 @@ def site(case: str) -> Site:
 def render(case: str, form: str) -> str:
     reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
+    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
     engine = open_engine("local", site(case))
     plan = plan_spec(reading.spec, run="4")
     assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"

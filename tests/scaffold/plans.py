@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 
-from drumline.load.engine import all_findings, known_spec_type, plan_spec
+from drumline.load.engine import all_spec_problems, known_spec_type, plan_spec
 from drumline.plan.bind import bind
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan
 from drumline.spec.read import read_spec
@@ -16,7 +16,7 @@ def spec_of(text: str) -> Spec:
     """The spec that this YAML is; it must have no problem."""
     reading = read_spec(textwrap.dedent(text).encode(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_findings(reading.spec) if finding.fatal]
+    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
     return reading.spec
 
 

@@ -18,7 +18,7 @@ from hypothesis.strategies import SearchStrategy
 from drumline.engine.kubernetes import options as blocks
 from drumline.engine.local import options as local
 from drumline.engine.ssh.options import SshHost, SshOptions
-from drumline.load.engine import all_findings, known_spec_type
+from drumline.load.engine import all_spec_problems, known_spec_type
 from drumline.spec import types
 from drumline.spec.block import Block
 from drumline.spec.engine import options_field
@@ -334,7 +334,7 @@ def wild_specs(draw: st.DrawFn) -> Spec:
 
 def specs() -> SearchStrategy[Spec]:
     """A spec that reads well and passes every rule: it can be planned, bound and rendered (its workdir is `.`)."""
-    return wild_specs().filter(lambda spec: not any(finding.fatal for finding in all_findings(spec)))
+    return wild_specs().filter(lambda spec: not any(finding.fatal for finding in all_spec_problems(spec)))
 
 
 def to_data(spec: Block, *, shorten: Callable[[], bool] = lambda: True) -> object:

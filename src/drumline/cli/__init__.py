@@ -15,7 +15,7 @@ from drumline import __version__
 from drumline.cli import terminal
 from drumline.cli.synonyms import command_hint
 from drumline.errors import DrumlineError, EngineError, InputError, SeveralError, SpecError
-from drumline.words import of_system
+from drumline.words import describe_os_error
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -144,7 +144,7 @@ def run(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except OSError as error:  # a disk that is full, a file that may not be read: of whatever nobody foresaw
-        show_error(EngineError(of_system(error)))
+        show_error(EngineError(describe_os_error(error)))
         return EngineError.exit_code
     except Exception as error:  # noqa: BLE001 - a defect; also its text may come from a host or a log
         terminal.print_traceback(error)

@@ -8,11 +8,11 @@ from textwrap import wrap
 from drumline.cli.frame import BAR
 from drumline.cli.hints import hint_for
 from drumline.cli.progress import describe, progress_data
-from drumline.cli.text import span, utc
+from drumline.cli.text import utc
 from drumline.plan.types import ReplicaId
 from drumline.run.failure import describe_end
-from drumline.view.card import Card, Followers
-from drumline.words import clip, printable
+from drumline.view.card import Card, LaterFailures
+from drumline.words import clip, format_duration, printable
 
 _NARROW = 40  # columns; below that lines are left to the terminal
 _LONGEST = 4000  # characters of a line
@@ -63,11 +63,12 @@ def card_data(run: str, card: Card | None) -> dict[str, object] | None:
         "error": cause.said or None,
         "attempt": cause.attempt,
         "at": utc(card.at),
-        "progress": {"replica": _spell(run, card.standing_of), **progress_data(card.standing)},
+        "progress": {"replica": _spell(run, card.progress_of), **progress_data(card.progress)},
         "traceback": list(card.lines) if card.is_traceback else None,
         "last_lines": None if card.is_traceback else list(card.lines),
         "followed": [
-            {"replicas": [f"{run}.{name}" for name in each.replicas], "message": each.said} for each in card.followed
+            {"replicas": [f"{run}.{name}" for name in each.replicas], "message": each.said}
+            for each in card.later_failures
         ],
         "stopped": [f"{run}.{name}" for name in card.stopped],
         "corrects": card.corrects
@@ -101,23 +102,23 @@ def _facts(run: str, card: Card) -> str:
     facts = [utc(card.at) or ""]
     lasted = None if card.at is None or card.started_at is None else card.at - card.started_at
     if lasted is not None and lasted > -_TOLD_LATE_SECONDS:
-        facts.append(f"{span(max(0.0, lasted))} after its start")
+        facts.append(f"{format_duration(max(0.0, lasted))} after its start")
     facts.append(f"attempt {card.cause.attempt}")
-    if far := describe(card.standing):
-        of = "" if card.standing_of == card.cause.replica else f"{_spell(run, card.standing_of)} was at "
+    if far := describe(card.progress):
+        of = "" if card.progress_of == card.cause.replica else f"{_spell(run, card.progress_of)} was at "
         facts.append(f"{of}{far}")
     return ", ".join(fact for fact in facts if fact)
 
 
 def _followers(run: str, card: Card) -> str:
     """`4.worker.0, 4.worker.2 followed: connection reset by peer; 4.ps.0 was stopped`."""
-    parts = [f"{_names(run, each.replicas)} {_how(each, card.cause.said)}" for each in card.followed]
+    parts = [f"{_names(run, each.replicas)} {_how(each, card.cause.said)}" for each in card.later_failures]
     if card.stopped:
         parts.append(f"{_names(run, card.stopped)} {'was' if len(card.stopped) == 1 else 'were'} stopped")
     return "; ".join(parts)
 
 
-def _how(followers: Followers, said: str) -> str:
+def _how(followers: LaterFailures, said: str) -> str:
     if not followers.is_own:
         return f"followed: {followers.said}"
     return "failed alike" if followers.said == said else f"failed too: {followers.said}"

@@ -20,7 +20,7 @@ from drumline.record import Record, to_dict
 from drumline.spec.quantity import format_bytes, format_seconds
 from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
-from drumline.view.line import LineRow, headcount, line_rows
+from drumline.view.groups import ReplicaGroup, count_replicas, group_replicas
 from drumline.words import clip, printable
 
 
@@ -65,9 +65,9 @@ def show_plan(loaded: Loaded) -> None:
     for remark in opinion.remarks:
         warn(remark)
     verdict = "cannot start" if opinion.objections else "is fine"
-    print_line(f"{loaded.source} {verdict}: {plan.name}, {headcount(plan)}, {plan.framework}, on {plan.engine}")
+    print_line(f"{loaded.source} {verdict}: {plan.name}, {count_replicas(plan)}, {plan.framework}, on {plan.engine}")
     print_line()
-    print_lines(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in line_rows(plan)]))
+    print_lines(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in group_replicas(plan)]))
     print_line()
     print_lines(_notes(plan, opinion.python))
     if opinion.objections:
@@ -109,7 +109,7 @@ def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
         "parameters": dict(plan.parameters),
         "environment": plan.environment and to_dict(plan.environment),
         "python": opinion.python and to_dict(opinion.python),
-        "replicas": [to_dict(row) for row in line_rows(plan)],
+        "replicas": [to_dict(row) for row in group_replicas(plan)],
         "warnings": [to_dict(warning) for warning in loaded.warnings],
         "objections": list(opinion.objections),
         "shortages": list(opinion.shortages),
@@ -117,7 +117,7 @@ def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
     }
 
 
-def _cells(row: LineRow) -> tuple[str, ...]:
+def _cells(row: ReplicaGroup) -> tuple[str, ...]:
     def shown(value: float | None) -> str:
         return "-" if value is None else f"{value:g}"
 

@@ -14,7 +14,7 @@ from drumline.cli.output import engine_of, output_of
 from drumline.cli.progress import epoch_cell, eta_cell, progress_data, spell_loss, step_cell
 from drumline.cli.run_row import note, run_data
 from drumline.cli.terminal import json_lines
-from drumline.cli.text import rounded, span, table_of, utc
+from drumline.cli.text import rounded, table_of, utc
 from drumline.engine.abilities import Describing
 from drumline.record import to_dict
 from drumline.run.describe import describe_revival
@@ -25,7 +25,7 @@ from drumline.spec.quantity import format_bytes
 from drumline.store.clock import Moment, read_clock
 from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
-from drumline.words import clip, listed
+from drumline.words import clip, format_duration, listed
 
 _LONGEST = 200  # of an exception; the log has the rest
 
@@ -62,8 +62,10 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
     facts = {
         "Run": f"{run.id} ({name}), {run.framework} on {run.engine}",
         "State": state,
-        "Started": f"{utc(run.started_at)}, {span(now.at - run.started_at, parts=1)} ago" if run.started_at else "",
-        "Duration": "" if duration is None else span(duration),
+        "Started": f"{utc(run.started_at)}, {format_duration(now.at - run.started_at, parts=1)} ago"
+        if run.started_at
+        else "",
+        "Duration": "" if duration is None else format_duration(duration),
         "Stalled": describe_stall(details.run.stalled) if details.run.stalled else "",
         "Goodput": describe_goodput(details.goodput),
         "Parameters": parameters,
@@ -113,11 +115,11 @@ def _replicas(details: RunDetails) -> list[str]:
         "STATE": [row.phase.value for row in rows],
         "HOST": [row.host for row in rows],
         "STARTED": [(utc(row.started_at) or "-").removeprefix(day) for row in rows],
-        "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
-        "EPOCH": [epoch_cell(row.standing) for row in rows],
-        "STEP": [step_cell(row.standing) for row in rows],
-        "LOSS": [spell_loss(row.standing) for row in rows],
-        "ETA": [eta_cell(row.standing) for row in rows],
+        "DURATION": ["-" if row.duration_seconds is None else format_duration(row.duration_seconds) for row in rows],
+        "EPOCH": [epoch_cell(row.progress) for row in rows],
+        "STEP": [step_cell(row.progress) for row in rows],
+        "LOSS": [spell_loss(row.progress) for row in rows],
+        "ETA": [eta_cell(row.progress) for row in rows],
         "EXIT": [_exit(row.exit) for row in rows],
         "REASON": [row.reason for row in rows],
         "CPUS": ["" if row.resources.cpus is None else f"{row.resources.cpus:g}" for row in rows],
@@ -154,7 +156,7 @@ def _data(details: RunDetails) -> dict[str, object]:
     run = details.run.summary.id
     return {
         "cause": card_data(run, details.card),
-        **run_data(details.run, details.chief_standing),
+        **run_data(details.run, details.chief_progress),
         "environment": details.plan.environment and to_dict(details.plan.environment),
         "python": details.python and {"path": details.python[0], "reason": details.python[1]},
         "output_dir": details.output_dir,
@@ -202,8 +204,8 @@ def _replica_data(run: str, row: ReplicaRow) -> dict[str, object]:
         "reason": row.reason,
         "message": row.exit.message if row.exit else row.waits,
         "error": row.error and {"type": row.error.type, "message": row.error.message, "at": utc(row.error.at_seconds)},
-        "progress": progress_data(row.standing),
-        "behind": row.standing.is_behind,
+        "progress": progress_data(row.progress),
+        "behind": row.progress.is_behind,
         "resources": {
             "cpus": row.resources.cpus,
             "memory_bytes": row.resources.memory_bytes,

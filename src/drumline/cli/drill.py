@@ -29,7 +29,7 @@ from drumline.store.access import open_home
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import make_run
-from drumline.supervise.reach import read_state, stop_run, supervisor_gone
+from drumline.supervise.requests import read_state, stop_run, supervisor_gone
 from drumline.supervise.site import site_of, site_of_run
 from drumline.words import listed, printable
 

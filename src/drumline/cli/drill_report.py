@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from drumline.cli.drill_run import Report
 from drumline.cli.terminal import print_json, print_line
-from drumline.cli.text import rounded, span
+from drumline.cli.text import rounded
 from drumline.record import Record
 from drumline.run.describe import describe_cause
 from drumline.store.folder import RunFolder
 from drumline.store.summary import spell_verdict
-from drumline.words import count
+from drumline.words import count, format_duration
 
 
 class Bounds(Record):
@@ -47,9 +47,11 @@ def failures(report: Report, bounds: Bounds) -> list[str]:
     found = []
     within, most = bounds.within_seconds, bounds.steps_lost
     if within is not None and report.first_step_seconds is None:
-        found.append(f"no new step was seen within {span(within)}")
+        found.append(f"no new step was seen within {format_duration(within)}")
     elif within is not None and report.first_step_seconds is not None and report.first_step_seconds > within:
-        found.append(f"the first new step took {span(report.first_step_seconds)}, more than {span(within)}")
+        found.append(
+            f"the first new step took {format_duration(report.first_step_seconds)}, more than {format_duration(within)}"
+        )
     if most is not None and report.lost.steps is None:
         found.append("nobody can tell how many steps were lost")
     elif most is not None and report.lost.steps is not None and report.lost.steps > most:
@@ -92,7 +94,7 @@ def _after(seconds: float | None, word: str = "") -> str:
 
 def spell(seconds: float) -> str:
     """`0.024s`, `1.3s`, `2m5s`: what takes less than a second is worth its thousandths."""
-    return f"{seconds:.3f}s" if seconds < 1 else span(seconds)
+    return f"{seconds:.3f}s" if seconds < 1 else format_duration(seconds)
 
 
 def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str], *, passed: bool) -> dict[str, object]:

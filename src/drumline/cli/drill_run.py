@@ -19,8 +19,8 @@ from drumline.runtime.keeper import now
 from drumline.runtime.lock import is_locked
 from drumline.store.folder import RunFolder
 from drumline.store.journal import JournalReader
-from drumline.supervise.reach import supervisor_gone
-from drumline.view.sight import Sight
+from drumline.supervise.requests import supervisor_gone
+from drumline.view.steps import StepFollower
 
 _MOMENT_SECONDS = 0.01
 
@@ -62,7 +62,7 @@ class Drill:
         self._victim = victim
         self._harm = harm
         self._saboteur = saboteur
-        self._sight = Sight(folder, self._plan, now)
+        self._steps = StepFollower(folder, self._plan, now)
         self._journal = JournalReader(folder.journal_file, self._plan)
         self._state = new_run(self._plan)
         self._before = self._state  # when it was hurt
@@ -98,7 +98,7 @@ class Drill:
     def hurt(self) -> int | None:
         """Hurt the victim; return the step that the run has reached."""
         self._before, self._since = self._state, []
-        self._step = self._sight.furthest(self._state.attempt)
+        self._step = self._steps.highest_step(self._state.attempt)
         self._hurt_at = now()
         self._saboteur.hurt(self._traces, self._victim, self._harm)
         return self._step
@@ -121,7 +121,7 @@ class Drill:
         attempt = self._before.attempt
         outcome = follow_outcome(self._plan, self._before, self._victim, self._since)
         is_other = outcome.attempt != attempt
-        before = self._sight.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
+        before = self._steps.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
         again = self._again(outcome)
         has_steps = before is not None or again is not None
         return Report(
@@ -148,17 +148,17 @@ class Drill:
         if outcome.noticed_at is None:
             return None
         since = 0.0 if outcome.attempt != self._before.attempt else outcome.noticed_at
-        return self._sight.steps(outcome.attempt, since=since) if since == 0.0 or outcome.is_running else None
+        return self._steps.steps(outcome.attempt, since=since) if since == 0.0 or outcome.is_running else None
 
     def _has_come(self, moment: Moment, running_at: float | None) -> bool:
         if moment.at_start:
             return True
         if moment.step is not None:
-            reached = self._sight.furthest(self._state.attempt)
+            reached = self._steps.highest_step(self._state.attempt)
             return reached is not None and reached >= moment.step
         if moment.after_seconds is not None:
             return running_at is not None and now() - running_at >= moment.after_seconds
-        return self._state.stepped and self._sight.steps(self._state.attempt) is not None
+        return self._state.stepped and self._steps.steps(self._state.attempt) is not None
 
     @property
     def _traces(self) -> Path:
@@ -170,7 +170,7 @@ class Drill:
         for entry in self._journal.read():
             self._state = fold(self._state, entry.event, *entry.decisions)
             self._since.append(entry)
-        self._sight.look(self._state)
+        self._steps.poll(self._state)
 
     def _pause(self) -> None:
         if not self._state.phase.is_final and not is_locked(self._folder.lock_file):

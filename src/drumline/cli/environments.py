@@ -8,12 +8,12 @@ import time
 import click
 
 from drumline.cli.terminal import print_json, print_line, print_lines
-from drumline.cli.text import FORM_OPTION, span, table, utc
+from drumline.cli.text import FORM_OPTION, table, utc
 from drumline.record import to_dict
 from drumline.runtime.environment import remove_unused
 from drumline.store.home import cache_of
 from drumline.view.environments import EnvironmentRow, environment_rows
-from drumline.words import clip, printable
+from drumline.words import clip, format_duration, printable
 
 
 @click.command()
@@ -44,7 +44,7 @@ def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:
         row.name,
         row.state,
         f"{row.bytes / 1e6:,.0f} MB" if row.bytes else "-",
-        f"{span(now - row.used_at, parts=1)} ago",
+        f"{format_duration(now - row.used_at, parts=1)} ago",
         clip(printable(", ".join(row.requirements)), 70),
     )
 

@@ -9,7 +9,7 @@ import click
 
 from drumline.cli.find import find_target
 from drumline.cli.terminal import print_json, print_line
-from drumline.cli.text import FORM_OPTION, span, utc
+from drumline.cli.text import FORM_OPTION, utc
 from drumline.errors import EngineError
 from drumline.plan.types import TENSORBOARD, Plan, ReplicaId
 from drumline.record import Record
@@ -23,7 +23,7 @@ from drumline.run.failure import describe_exit
 from drumline.run.fold import fold, new_run
 from drumline.run.stall import describe_stall
 from drumline.store.journal import read_journal
-from drumline.words import bulk, count
+from drumline.words import count, decimal_size, format_duration
 
 
 @click.command()
@@ -129,14 +129,14 @@ def _words(event: Event, *, some: bool) -> str:
         case events.TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
         case events.DelayChosen():
-            return f"waits {span(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
+            return f"waits {format_duration(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
         case events.EngineFailed():
             return f"could not go on: {event.message}"
         case events.EngineWarned():
             return f"has to know: {event.message}"
         case events.ProjectCarried():
             where = f"on {count(event.hosts, 'host')}" if event.hosts else "there"
-            return f"has its project {where}: {bulk(event.size_bytes)}, {count(event.files, 'file')}"
+            return f"has its project {where}: {decimal_size(event.size_bytes)}, {count(event.files, 'file')}"
         case events.SummariesFound():
             return "has written summaries"
         case events.TensorBoardServed():

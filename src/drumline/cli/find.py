@@ -10,7 +10,7 @@ from drumline.errors import EngineError, InputError
 from drumline.run.id import Target, parse_target
 from drumline.store.access import open_home
 from drumline.store.folder import RunFolder, find_folder
-from drumline.store.reach import MISUNDERSTOOD, Reach, read_reach
+from drumline.store.reachability import MISUNDERSTOOD, Reachability, read_reachability
 
 
 def find_run(home: Path, run: str) -> RunFolder:
@@ -27,13 +27,13 @@ def find_run(home: Path, run: str) -> RunFolder:
     return folder
 
 
-def refresh_copy(folder: RunFolder) -> Reach | None:
+def refresh_copy(folder: RunFolder) -> Reachability | None:
     """Have a run followed that is supervised elsewhere; return how its supervisor stands, unless the run is over."""
-    if read_reach(folder.path) is None:
+    if read_reachability(folder.path) is None:
         return None
-    from drumline.supervise.reach import bring_up_to_date  # noqa: PLC0415 - few runs are supervised elsewhere
+    from drumline.supervise.requests import refresh_run  # noqa: PLC0415 - few runs are supervised elsewhere
 
-    return bring_up_to_date(folder)
+    return refresh_run(folder)
 
 
 def find_target(text: str) -> tuple[RunFolder, Target]:

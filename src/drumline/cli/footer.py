@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 
 from drumline.cli.progress import sum_up
-from drumline.cli.text import span
 from drumline.plan.types import Plan
 from drumline.run.stall import describe_stall
 from drumline.run.state import Phase, RunState
 from drumline.store.folder import RunFolder
 from drumline.store.launch import read_facts
 from drumline.view.feed import Feed
-from drumline.view.progress import read_standings
+from drumline.view.progress import read_all_progress
+from drumline.view.replica_progress import ReplicaProgress
 from drumline.view.scalars import output_dir
-from drumline.view.standing import Standing
-from drumline.words import count
+from drumline.words import count, format_duration
 
 _PAUSE_SECONDS = 1.0
 _PAUSES_PER_LOOK = 20  # a line of many is looked at less often, so that it never costs more than a twentieth of a core
@@ -53,9 +52,9 @@ class Footer:
         if stalled := self._feed.stalled(time.time()):
             return f"run {self._run}: stalled: {describe_stall(stalled)}"
         chief = self._feed.plan.chief
-        found = read_standings(self._feed.lives(), self._output, None, time.time())
-        behind = [f"{self._run}.{name}" for name, standing in found.items() if standing.is_behind]
-        return sum_up(self._run, found.get(chief, Standing()) if chief else Standing(), behind)
+        found = read_all_progress(self._feed.incarnations(), self._output, None, time.time())
+        behind = [f"{self._run}.{name}" for name, replica_progress in found.items() if replica_progress.is_behind]
+        return sum_up(self._run, found.get(chief, ReplicaProgress()) if chief else ReplicaProgress(), behind)
 
     def _wait(self, now: float) -> str:
         """What is waited for, if it has been for more than a moment."""
@@ -63,7 +62,11 @@ class Footer:
         if waits != self._waits:
             self._waits, self._since = waits, now
         lasted = now - self._since
-        return f"run {self._run}: {waits} ({span(lasted, parts=1)})" if waits and lasted >= _PAUSE_SECONDS else ""
+        return (
+            f"run {self._run}: {waits} ({format_duration(lasted, parts=1)})"
+            if waits and lasted >= _PAUSE_SECONDS
+            else ""
+        )
 
 
 def describe_wait(plan: Plan, state: RunState) -> str:

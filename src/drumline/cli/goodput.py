@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from drumline.cli.text import rounded, span
+from drumline.cli.text import rounded
 from drumline.run.goodput import Goodput
-from drumline.words import count
+from drumline.words import count, format_duration
 
 _LONG_SECONDS = 60.0  # before that a run without a restart is all start, and says nothing
 
@@ -19,9 +19,11 @@ def describe_goodput(goodput: Goodput | None) -> str:
     if not goodput.restarts and goodput.seconds < _LONG_SECONDS:
         return ""
     if goodput.productive_seconds is None or goodput.share is None:
-        head = f"not known of {span(goodput.seconds)}, since nobody can tell when the lost steps were regained"
+        head = (
+            f"not known of {format_duration(goodput.seconds)}, since nobody can tell when the lost steps were regained"
+        )
     else:
-        whole = f"{span(goodput.productive_seconds)} of {span(goodput.seconds)}"
+        whole = f"{format_duration(goodput.productive_seconds)} of {format_duration(goodput.seconds)}"
         head = f"{goodput.share:.0%} productive ({whole})".replace("%", " %", 1)
     steps = f" ({count(goodput.recomputed_steps, 'step')})" if goodput.recomputed_steps else ""
     parts = {
@@ -33,7 +35,9 @@ def describe_goodput(goodput: Goodput | None) -> str:
         f"recomputed{steps}": goodput.recomputed_seconds,
         "down": goodput.down_seconds,
     }
-    spent = ", ".join(f"{span(seconds)} {word}" for word, seconds in parts.items() if seconds and seconds >= 0.05)
+    spent = ", ".join(
+        f"{format_duration(seconds)} {word}" for word, seconds in parts.items() if seconds and seconds >= 0.05
+    )
     return "; ".join(part for part in (f"{head}: {spent}" if spent else head, _restarts(goodput)) if part)
 
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from drumline.cli.find import find_run
 from drumline.cli.frame import Frame, terminal_columns
 from drumline.cli.terminal import json_lines
-from drumline.cli.text import span, table, utc
+from drumline.cli.text import table, utc
 from drumline.cli.usage import GIB, sample_data
 from drumline.run.id import Target
 from drumline.store.clock import read_clock
 from drumline.store.metrics import Sample
 from drumline.view.history import Extent, ReplicaUse, RunUse, Value, extent, run_use, series
+from drumline.words import format_duration
 
 _BARS = "▁▂▃▄▅▆▇█"
 _SHORTEST, _USUAL = 10, 80
@@ -77,7 +78,7 @@ def _lines(run: RunUse, width: int) -> list[str]:
     ]
     left = max(map(len, lines))
     drawn = [f"{line:<{left}}  {bar}".rstrip() for line, bar in zip_longest(lines, ["", *bars], fillvalue="")]
-    lasted = span(run.end - run.start)
+    lasted = format_duration(run.end - run.start)
     title = f"Run {summary.id} ({summary.project}), {summary.phase}: {lasted} from {utc(run.start)} to {utc(run.end)}"
     return [title, "", *drawn]
 

@@ -17,9 +17,9 @@ from drumline.engine.registry import open_engine
 from drumline.run.state import Phase
 from drumline.run.unverified import UnverifiedHost
 from drumline.store.folder import RunFolder
-from drumline.supervise.reach import ask_to_stop, read_state, wait_until_left, wait_until_stopped
+from drumline.supervise.requests import ask_to_stop, read_state, wait_supervisor_exit, wait_until_stopped
 from drumline.supervise.site import site_of_run
-from drumline.words import listed, span
+from drumline.words import format_duration, listed
 
 
 @click.command()
@@ -61,7 +61,7 @@ def _waits(folder: RunFolder, *, force: bool) -> str:
     """What to say to somebody who waits for a run's end."""
     if force:
         return f"run {folder.id}: waiting until nothing of it is left"
-    grace = span(folder.plan().timeouts.grace_seconds)
+    grace = format_duration(folder.plan().timeouts.grace_seconds)
     return (
         f"run {folder.id}: its replicas may take {grace} to save and end;"
         f" `drumline kill --force {folder.id}` gives them no time"
@@ -76,7 +76,7 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     engine = open_engine(plan.engine, site_of_run(folder))
     if not isinstance(engine, Doubting):
         return False
-    wait_until_left(folder)
+    wait_supervisor_exit(folder)
     doubts = engine.doubts(Written(plan, folder.output_dir, folder.path))
     now = time.time()
     over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
@@ -98,5 +98,5 @@ def _until(doubts: Sequence[UnverifiedHost]) -> str:
         return "goes on: it has no lease"
     known = [doubt.until for doubt in doubts if doubt.until is not None]
     if len(known) < len(doubts):
-        return f"ends by itself within {span(max(leases))}"
+        return f"ends by itself within {format_duration(max(leases))}"
     return f"ends by itself, at the latest at {utc(max(known))}"

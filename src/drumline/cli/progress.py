@@ -5,60 +5,63 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from drumline.cli.text import span
-from drumline.view.standing import Standing
-from drumline.words import listed
+from drumline.view.replica_progress import ReplicaProgress
+from drumline.words import format_duration, listed
 
 
-def describe(standing: Standing) -> str:
+def describe(replica_progress: ReplicaProgress) -> str:
     """`epoch 3/10, step 20/100, loss 0.31`."""
-    parts = {"epoch": epoch_cell(standing), "step": _step(standing), "loss": spell_loss(standing)}
+    parts = {
+        "epoch": epoch_cell(replica_progress),
+        "step": _step(replica_progress),
+        "loss": spell_loss(replica_progress),
+    }
     return ", ".join(f"{word} {text}" for word, text in parts.items() if text)
 
 
-def sum_up(run: str, chief: Standing, behind: Sequence[str]) -> str:
+def sum_up(run: str, chief: ReplicaProgress, behind: Sequence[str]) -> str:
     """`run 4: epoch 2/3, step 120/400, loss 0.38, about 40s left; 4.worker.1 is behind`; empty if nothing is known."""
     known = describe(chief)
     if chief.eta_seconds is not None:
-        known += f", about {span(chief.eta_seconds, parts=1)} left"
+        known += f", about {format_duration(chief.eta_seconds, parts=1)} left"
     elif chief.steps_eta_seconds is not None:
-        known += f", about {span(chief.steps_eta_seconds, parts=1)} to step {chief.progress.steps}"
+        known += f", about {format_duration(chief.steps_eta_seconds, parts=1)} to step {chief.progress.steps}"
     late = f"{listed(behind)} {'is' if len(behind) == 1 else 'are'} behind" if behind else ""
     parts = [part for part in (known, late) if part]
     return f"run {run}: {'; '.join(parts)}" if parts else ""
 
 
-def epoch_cell(standing: Standing) -> str:
+def epoch_cell(replica_progress: ReplicaProgress) -> str:
     """`3/10`, or `3` of nobody knows how many."""
-    return _of(standing.progress.epoch, standing.progress.epochs)
+    return _of(replica_progress.progress.epoch, replica_progress.progress.epochs)
 
 
-def step_cell(standing: Standing) -> str:
+def step_cell(replica_progress: ReplicaProgress) -> str:
     """`20/100`, and whether others are well ahead."""
-    return f"{_step(standing)} (behind)".strip() if standing.is_behind else _step(standing)
+    return f"{_step(replica_progress)} (behind)".strip() if replica_progress.is_behind else _step(replica_progress)
 
 
-def spell_loss(standing: Standing) -> str:
+def spell_loss(replica_progress: ReplicaProgress) -> str:
     """The last loss, with four digits that count."""
-    loss = standing.progress.loss
+    loss = replica_progress.progress.loss
     return "" if loss is None else f"{loss:.4g}"
 
 
-def eta_cell(standing: Standing) -> str:
+def eta_cell(replica_progress: ReplicaProgress) -> str:
     """`3m`; `12s to step 100` where that is all that is known."""
-    if standing.eta_seconds is not None:
-        return span(standing.eta_seconds)
-    if standing.steps_eta_seconds is not None:
-        return f"{span(standing.steps_eta_seconds)} to step {standing.progress.steps}"
+    if replica_progress.eta_seconds is not None:
+        return format_duration(replica_progress.eta_seconds)
+    if replica_progress.steps_eta_seconds is not None:
+        return f"{format_duration(replica_progress.steps_eta_seconds)} to step {replica_progress.progress.steps}"
     return ""
 
 
-def progress_data(standing: Standing | None) -> dict[str, object]:
+def progress_data(replica_progress: ReplicaProgress | None) -> dict[str, object]:
     """What JSON knows; a loss that is no number is a word, as null is a loss that is not known."""
-    if standing is None:
+    if replica_progress is None:
         words = "epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds"
         return dict.fromkeys(words)
-    progress = standing.progress
+    progress = replica_progress.progress
     loss = progress.loss
     return {
         "epoch": progress.epoch,
@@ -66,15 +69,15 @@ def progress_data(standing: Standing | None) -> dict[str, object]:
         "step": progress.step,
         "steps": progress.steps,
         "loss": loss if loss is None or math.isfinite(loss) else str(loss),
-        "steps_per_second": standing.steps_per_second and float(f"{standing.steps_per_second:.4g}"),
-        "eta_seconds": _rounded(standing.eta_seconds),
-        "steps_eta_seconds": _rounded(standing.steps_eta_seconds),
+        "steps_per_second": replica_progress.steps_per_second and float(f"{replica_progress.steps_per_second:.4g}"),
+        "eta_seconds": _rounded(replica_progress.eta_seconds),
+        "steps_eta_seconds": _rounded(replica_progress.steps_eta_seconds),
     }
 
 
-def _step(standing: Standing) -> str:
+def _step(replica_progress: ReplicaProgress) -> str:
     """A script that reports its epochs as steps has said no more than its epoch."""
-    progress = standing.progress
+    progress = replica_progress.progress
     says_more = progress.step != progress.epoch or progress.steps is not None
     return _of(progress.step, progress.steps) if says_more else ""
 

@@ -10,7 +10,7 @@ from drumline.cli.train import leave, require_launchable, watch
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
 from drumline.supervise.detach import held_interrupts
-from drumline.supervise.reach import check_resumable, is_lost, read_state, resume_run
+from drumline.supervise.requests import check_resumable, is_lost, read_state, resume_run
 from drumline.supervise.site import site_of_run
 
 

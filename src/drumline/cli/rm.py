@@ -28,7 +28,7 @@ from drumline.store.folder import RunFolder, is_there, no_run
 from drumline.store.home import RUNS, home_of
 from drumline.store.index import UnusableIndexError, use_index
 from drumline.store.writers import pid_of
-from drumline.supervise.reach import read_state
+from drumline.supervise.requests import read_state
 from drumline.view.run import RunDetails, run_details
 
 _PATIENCE_SECONDS = 20.0

@@ -11,10 +11,10 @@ from drumline.run.stall import describe_stall
 from drumline.view.runs import RunRow
 
 if TYPE_CHECKING:
-    from drumline.view.standing import Standing
+    from drumline.view.replica_progress import ReplicaProgress
 
 
-def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]:
+def run_data(row: RunRow, replica_progress: ReplicaProgress | None = None) -> dict[str, object]:
     """Return a run, and how far its chief is, as data for JSON."""
     from drumline.cli.progress import progress_data  # noqa: PLC0415 - `status` in 6 times a bare interpreter
 
@@ -34,11 +34,11 @@ def run_data(row: RunRow, standing: Standing | None = None) -> dict[str, object]
         "finished_at": utc(run.finished_at),
         "duration_seconds": rounded(row.duration_seconds),
         "attempt": run.attempt,
-        "roles": run.headcount,
+        "roles": run.replica_counts,
         "parameters": json.loads(run.parameters),
         "supervisor_gone": row.supervisor_gone,
         **({"supervisor_unreachable": row.unreachable} if row.unreachable else {}),
-        "progress": progress_data(standing),
+        "progress": progress_data(replica_progress),
         "stalled": row.stalled and _stall_data(run.id, row.stalled),
     }
 

@@ -15,7 +15,7 @@ from drumline.run.traces import STACKS, trace_dir
 from drumline.runtime.private import open_regular
 from drumline.runtime.unix import connect
 from drumline.supervise.control import request_stacks
-from drumline.supervise.reach import read_state
+from drumline.supervise.requests import read_state
 
 _MOST_BYTES = 1 << 22  # of one replica's stacks
 
@@ -37,8 +37,8 @@ def command(target: str, form: str) -> None:
             if not request_stacks(connection):
                 raise EngineError(f"taking stacks is not supported on {folder.plan().engine}")
     state, found = read_state(folder), []
-    for name, standing in state.replicas.items():
-        path = folder.path / trace_dir(name, state.attempt, standing.incarnation) / STACKS
+    for name, own in state.replicas.items():
+        path = folder.path / trace_dir(name, state.attempt, own.incarnation) / STACKS
         with suppress(OSError):  # it is not there, or something else is
             if name in replicas:
                 text = _read(path)

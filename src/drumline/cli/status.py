@@ -12,7 +12,7 @@ import click
 from drumline.cli.frame import Frame, show, watch
 from drumline.cli.run_row import note, run_data
 from drumline.cli.terminal import json_lines
-from drumline.cli.text import FORM_OPTION, span, table_of
+from drumline.cli.text import FORM_OPTION, table_of
 from drumline.default import DEFAULT_ENGINE
 from drumline.errors import InputError
 from drumline.run.stall import describe_stall
@@ -20,10 +20,10 @@ from drumline.store.access import open_home
 from drumline.store.clock import Moment, read_clock
 from drumline.store.home import run_ids
 from drumline.view.runs import RunRow, recent_runs
-from drumline.words import count, listed
+from drumline.words import count, format_duration, listed
 
 if TYPE_CHECKING:
-    from drumline.view.standing import Standing
+    from drumline.view.replica_progress import ReplicaProgress
 
 _STALE_SECONDS = 5.0
 
@@ -71,7 +71,7 @@ def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: st
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
         talk.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
-        return Frame(json_lines([run_data(row, _standing(home, row, now)) for row in listing.runs]), talk, is_data=True)
+        return Frame(json_lines([run_data(row, _progress(home, row, now)) for row in listing.runs]), talk, is_data=True)
     if not listing.runs:
         talk.append(_nothing(home, everywhere=directory is None))
         return Frame(talk=talk)
@@ -87,25 +87,25 @@ def _is_stale(row: RunRow, now: Moment) -> bool:
     return not row.reach.has_ended_since(now.at - _STALE_SECONDS)
 
 
-def _standing(home: Path, row: RunRow, now: Moment) -> Standing | None:
+def _progress(home: Path, row: RunRow, now: Moment) -> ReplicaProgress | None:
     """Return how far the chief of a run is that is RUNNING; None for any other run."""
     if row.summary.phase != "RUNNING":
         return None
-    from drumline.view.progress import read_chief  # noqa: PLC0415 - as above
+    from drumline.view.progress import read_chief_progress  # noqa: PLC0415 - as above
 
-    return read_chief(home, row.summary, now.at)
+    return read_chief_progress(home, row.summary, now.at)
 
 
 def _note(home: Path, row: RunRow, now: Moment) -> str:
     """Return what should be known, and how far the run is if it goes on; of a stalled one, since when it is."""
     if row.stalled and not row.supervisor_gone:
         return "; ".join(part for part in (note(row), f"stalled: {describe_stall(row.stalled)}") if part)
-    standing = None if row.supervisor_gone else _standing(home, row, now)
-    if standing is None:
+    replica_progress = None if row.supervisor_gone else _progress(home, row, now)
+    if replica_progress is None:
         return note(row)
     from drumline.cli.progress import describe  # noqa: PLC0415 - as above
 
-    return "; ".join(part for part in (note(row), describe(standing)) if part)
+    return "; ".join(part for part in (note(row), describe(replica_progress)) if part)
 
 
 def _table(home: Path, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
@@ -114,8 +114,8 @@ def _table(home: Path, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
         "PROJECT": [row.summary.project for row in rows],
         "NAME": [row.summary.name if row.summary.name != row.summary.project else "" for row in rows],
         "STATE": [row.summary.phase for row in rows],
-        "AGE": [span(now.at - row.summary.created_at, parts=1) for row in rows],
-        "DURATION": ["-" if row.duration_seconds is None else span(row.duration_seconds) for row in rows],
+        "AGE": [format_duration(now.at - row.summary.created_at, parts=1) for row in rows],
+        "DURATION": ["-" if row.duration_seconds is None else format_duration(row.duration_seconds) for row in rows],
         "REPLICAS": [_headcount(row) for row in rows],
         "ENGINE": [row.summary.engine if row.summary.engine != DEFAULT_ENGINE else "" for row in rows],
         "NOTE": [_note(home, row, now) for row in rows],
@@ -124,7 +124,7 @@ def _table(home: Path, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
 
 
 def _headcount(row: RunRow) -> str:
-    return listed([count(number, role) for role, number in row.summary.headcount.items()])
+    return listed([count(number, role) for role, number in row.summary.replica_counts.items()])
 
 
 def _nothing(home: Path, *, everywhere: bool) -> str:

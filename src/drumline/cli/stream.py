@@ -18,8 +18,8 @@ from drumline.run.state import Phase
 from drumline.runtime.lock import is_locked
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
-from drumline.store.reach import read_reach
-from drumline.supervise.reach import RETURN_SECONDS, may_come_back, supervisor_gone
+from drumline.store.reachability import read_reachability
+from drumline.supervise.requests import RETURN_SECONDS, may_return_itself, supervisor_gone
 from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
 
@@ -174,13 +174,13 @@ class _Notice:
 
     def __init__(self, folder: RunFolder, screen: Screen) -> None:
         self._folder, self._screen = folder, screen
-        reach = read_reach(folder.path)
+        reach = read_reachability(folder.path)
         self._is_elsewhere = reach is not None
         self._said = reach.problem if reach else ""
 
     def look(self) -> None:
         """Say what has changed."""
-        reach = read_reach(self._folder.path) if self._is_elsewhere else None
+        reach = read_reachability(self._folder.path) if self._is_elsewhere else None
         problem = reach.problem if reach else ""
         if bool(problem) != bool(self._said):
             self._screen.show((), {})
@@ -193,7 +193,7 @@ def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:
     """Whether a run that has had no supervisor for so long may have one soon."""
     if feed.state.phase is Phase.CREATED:
         return seconds <= _BIRTH
-    return seconds <= RETURN_SECONDS and may_come_back(folder)
+    return seconds <= RETURN_SECONDS and may_return_itself(folder)
 
 
 @lru_cache(maxsize=64)

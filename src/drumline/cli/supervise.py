@@ -8,7 +8,7 @@ from drumline.cli.find import find_target
 from drumline.cli.terminal import print_line
 from drumline.runtime.lock import is_locked
 from drumline.supervise.detach import start_supervisor
-from drumline.supervise.reach import read_state
+from drumline.supervise.requests import read_state
 
 
 @click.command()

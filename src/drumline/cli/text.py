@@ -9,9 +9,8 @@ import click
 
 from drumline.cli.terminal import escape, print_warning
 from drumline.errors import Problem
-from drumline.words import span
 
-__all__ = ("FORM_OPTION", "rounded", "span", "table", "table_of", "utc", "warn")
+__all__ = ("FORM_OPTION", "rounded", "table", "table_of", "utc", "warn")
 
 
 FORM_OPTION = click.option(

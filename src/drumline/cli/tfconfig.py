@@ -18,7 +18,7 @@ from drumline.plan.address import Address, parse_addresses
 from drumline.plan.assignment import Assignment, read_assignment
 from drumline.plan.parse import MAX_CHARACTERS
 from drumline.plan.rendezvous.tensorflow import tf_config
-from drumline.plan.tfconfig import Examination, Finding, examine
+from drumline.plan.tfconfig import Diagnostic, Examination, examine
 from drumline.plan.types import ROLES, ReplicaId
 from drumline.spec.hosts import read_hosts
 from drumline.words import listed
@@ -122,7 +122,7 @@ def check(file: str | None, form: str) -> None:
     if problems:
         raise InputError(f"{source} has {'one problem' if len(problems) == 1 else f'{len(problems):,} problems'}")
     if form == "text":
-        print_line(f"{source} is fine: {examination.who}")
+        print_line(f"{source} is fine: {examination.description}")
 
 
 def read_value(text: str, source: str, hint: str) -> Assignment:
@@ -136,7 +136,7 @@ def read_value(text: str, source: str, hint: str) -> Assignment:
         raise InputError(f"{source}: {error}", hint=hint) from None
 
 
-def show_all(findings: Sequence[Finding], source: str = "") -> None:
+def show_all(findings: Sequence[Diagnostic], source: str = "") -> None:
     """Say findings on stderr, each with where it stands; nobody reads more than a screenful or two."""
     for finding in findings[:_MAX_SHOWN]:
         path, message = finding.path, finding.message
@@ -175,10 +175,10 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
     return {role: addresses for role, addresses in cluster.items() if addresses}
 
 
-def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Finding]:
+def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Diagnostic]:
     """What `check` would say to the node that knows of every_node; its problems are ours."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
-    findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).findings]
+    findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).diagnostics]
     problems = [Problem(each.path, None, "", each.message) for each in findings if each.level == "problem"]
     if problems:
         raise SpecError(problems)
@@ -269,14 +269,14 @@ def _read_text(file: str | None) -> tuple[str, str]:
 
 
 def _data(examination: Examination) -> dict[str, object]:
-    def rows(findings: Sequence[Finding]) -> list[dict[str, str]]:
+    def rows(findings: Sequence[Diagnostic]) -> list[dict[str, str]]:
         return [{"path": finding.path, "message": finding.message} for finding in findings]
 
     return {
         "ok": examination.ok,
         "task": str(examination.task) if examination.task else None,
         "chief": str(examination.chief) if examination.chief else None,
-        "who": examination.who or None,
+        "who": examination.description or None,
         "problems": rows(examination.of("problem")),
         "warnings": rows(examination.of("warning")),
         "notes": rows(examination.of("note")),

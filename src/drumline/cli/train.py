@@ -28,11 +28,11 @@ from drumline.store.clock import read_clock
 from drumline.store.folder import RunFolder
 from drumline.supervise.detach import held_interrupts, start_supervisor
 from drumline.supervise.launch import check_launchable, make_run
-from drumline.supervise.reach import stop_run, wait_until_left
+from drumline.supervise.requests import stop_run, wait_supervisor_exit
 from drumline.supervise.site import site_of, site_of_run
 from drumline.view.card import Card
 from drumline.view.feed import Feed
-from drumline.view.line import headcount
+from drumline.view.groups import count_replicas
 from drumline.view.run import run_details
 
 _SECOND_THOUGHT_SECONDS = 3.0
@@ -131,7 +131,7 @@ def leave(folder: RunFolder, *, kill: bool) -> None:
 
 
 def _say_who(plan: Plan) -> None:
-    print_line(f"drumline: run {plan.run} ({plan.name}): {headcount(plan)} on {plan.engine}", err=True)
+    print_line(f"drumline: run {plan.run} ({plan.name}): {count_replicas(plan)} on {plan.engine}", err=True)
 
 
 def watch(folder: RunFolder, *, since: int = 0) -> int:
@@ -155,7 +155,7 @@ def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
     """Wait until the supervisor has removed what the engine made: where this command runs, it may end with that."""
     engine = open_engine(plan.engine, site_of_run(folder))
     if isinstance(engine, Removing):
-        wait_until_left(folder, engine.removal_seconds())
+        wait_supervisor_exit(folder, engine.removal_seconds())
 
 
 def require_launchable(engine: Engine, plan: Plan) -> Sequence[str]:

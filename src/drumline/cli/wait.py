@@ -7,7 +7,7 @@ import click
 from drumline.cli.find import find_target
 from drumline.cli.terminal import print_line
 from drumline.run.state import Phase
-from drumline.supervise.reach import wait_for_end
+from drumline.supervise.requests import wait_for_end
 
 
 @click.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from drumline.cli.terminal import print_json, print_line, print_lines
-from drumline.cli.text import FORM_OPTION, span, table
+from drumline.cli.text import FORM_OPTION, table
 from drumline.default import DEFAULT_ENGINE
 from drumline.engine.abilities import Warming, require
 from drumline.engine.registry import open_engine
@@ -16,7 +16,7 @@ from drumline.engine.warm import WarmPool, WarmProcess
 from drumline.errors import NotFoundError
 from drumline.record import to_dict
 from drumline.supervise.site import site_of
-from drumline.words import count, size
+from drumline.words import count, format_duration, size
 
 
 @click.group(invoke_without_command=True)
@@ -43,7 +43,7 @@ def command(ctx: click.Context, form: str) -> None:
             ", ".join((each.framework, *each.modules)),
             each.python,
             "-" if each.memory_bytes is None else size(each.memory_bytes),
-            span(max(0.0, time.time() - each.began)),
+            format_duration(max(0.0, time.time() - each.began)),
             str(each.replicas),
             _state(each),
         )
@@ -62,7 +62,7 @@ def _state(known: WarmProcess) -> str:
     if not known.ready:
         return "is being made ready"
     in_use = known.runs and f"in use by {count(known.runs, 'run')}"
-    return in_use or known.unfit or f"kept {span(known.keep_seconds)}"
+    return in_use or known.unfit or f"kept {format_duration(known.keep_seconds)}"
 
 
 @command.command()

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from drumline.plan.make import EnginePart
-from drumline.plan.rules import Finding
+from drumline.plan.rules import SpecProblem
 from drumline.record import Record
 from drumline.spec.block import Block
 from drumline.spec.types import Spec
@@ -47,6 +47,6 @@ class EngineOptions(Protocol):
         """Return the engine's part of a plan; raise InputError for flags that cannot be used."""
         ...
 
-    def problems(self, spec: Spec, engine: str) -> Iterator[Finding]:
+    def problems(self, spec: Spec, engine: str) -> Iterator[SpecProblem]:
         """Yield what is wrong or unwise about the engine's block, with its place in the spec."""
         ...

@@ -9,7 +9,7 @@ from drumline.engine.options import Given
 from drumline.engine.registry import engine_options, find_options
 from drumline.errors import EngineError, InputError
 from drumline.plan.make import EnginePart, make_plan
-from drumline.plan.rules import Finding, findings
+from drumline.plan.rules import SpecProblem, spec_problems
 from drumline.plan.types import Plan
 from drumline.spec.block import Block
 from drumline.spec.extend import spec_type
@@ -26,9 +26,9 @@ def known_spec_type() -> type[Spec]:
     return spec_type(blocks)
 
 
-def all_findings(spec: Spec) -> Iterator[Finding]:
+def all_spec_problems(spec: Spec) -> Iterator[SpecProblem]:
     """Yield everything that is wrong or unwise about a spec, in the blocks of engines too."""
-    yield from findings(spec)
+    yield from spec_problems(spec)
     for name, each in engine_options().items():
         yield from each.problems(spec, name)
 

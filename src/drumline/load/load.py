@@ -13,7 +13,7 @@ from types import MappingProxyType
 from drumline.engine.options import Given
 from drumline.engine.registry import find_options
 from drumline.errors import InputError, Problem, SpecError
-from drumline.load.engine import all_findings, choose_engine, known_spec_type
+from drumline.load.engine import all_spec_problems, choose_engine, known_spec_type
 from drumline.load.script import remarks
 from drumline.load.shell import find_syntax_errors
 from drumline.plan.make import EnginePart, make_plan
@@ -94,7 +94,7 @@ def check_spec(
     reading = read(data, source, given)
     problems = list(reading.problems)
     warnings = list(reading.remarks)
-    for finding in chain(all_findings(reading.spec), find_syntax_errors(reading.spec)):
+    for finding in chain(all_spec_problems(reading.spec), find_syntax_errors(reading.spec)):
         if not any(map(reading.is_bad, (finding.path, *finding.follows_from))):
             (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
         if len(problems) >= MAX_PROBLEMS:

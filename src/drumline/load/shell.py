@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from drumline.plan.command import commands
 from drumline.plan.parameters import unfinished
-from drumline.plan.rules import Finding, runs
+from drumline.plan.rules import SpecProblem, runs
 from drumline.spec.types import Spec
 
 _SYNTAX = re.compile(r"[();&|]|\b(?:if|then|elif|else|fi|for|while|until|do|done|case|esac)\b")
@@ -16,7 +16,7 @@ _ERROR = re.compile(r"[Ss]yntax error:? *(.+)")
 _READ_SECONDS = 10.0
 
 
-def find_syntax_errors(spec: Spec) -> Iterator[Finding]:
+def find_syntax_errors(spec: Spec) -> Iterator[SpecProblem]:
     """Yield what the shell of this machine cannot read, each with its place; nothing is executed.
 
     What ends too early, as an `if` without `fi`, does so in every shell; of the rest, another machine's may know more.
@@ -27,7 +27,7 @@ def find_syntax_errors(spec: Spec) -> Iterator[Finding]:
                 continue  # there is nothing to read, or the rules name what is left open
             if message := _syntax_error(command):
                 place = path if isinstance(run.shell, str) else (*path, index)
-                yield Finding(place, f"`sh` cannot read this: {message}", fatal="end of file" in message)
+                yield SpecProblem(place, f"`sh` cannot read this: {message}", fatal="end of file" in message)
 
 
 def _syntax_error(command: str) -> str:

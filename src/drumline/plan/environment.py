@@ -32,7 +32,7 @@ def environment_of(spec: Spec) -> Environment | None:
     return Environment((*_tensorflow(spec, version), *lines) if version else lines, python)
 
 
-def complaints(spec: Spec) -> Iterator[tuple[Path, str]]:
+def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
     """Everything that makes such an environment impossible, with its path."""
     version = spec.tensorflow.version
     if version and spec.framework != "tensorflow":

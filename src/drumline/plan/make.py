@@ -32,7 +32,7 @@ class EnginePart(Record):
 
 
 def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> Plan:
-    """Return the plan of a spec on this engine. The spec must have passed `rules.findings` without a problem."""
+    """Return the plan of a spec on this engine. The spec must have passed `rules.spec_problems` without a problem."""
     # What is not known yet is shown as it stands in the spec.
     values = {name: f"{{{{ {name} }}}}" if value is None else value for name, value in spec.parameters.items()}
     name = spec.name or spec.project
@@ -62,7 +62,7 @@ def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> P
             rendezvous_seconds=spec.timeouts.rendezvous,
             grace_seconds=types.Timeouts().grace_seconds if spec.timeouts.grace is None else spec.timeouts.grace,
             run_seconds=spec.timeouts.run,
-            progress_seconds=_patience(spec),
+            progress_seconds=_progress_seconds(spec),
             steps_seconds=spec.timeouts.steps,
             is_grace_set=spec.timeouts.grace is not None,
         ),
@@ -102,7 +102,7 @@ def data_of(spec: Spec) -> dict[str, Data]:
     return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
 
 
-def _patience(spec: Spec) -> float | None:
+def _progress_seconds(spec: Spec) -> float | None:
     """How long a line may be quiet; a plain command may have its reasons, and is left alone unless its spec says so."""
     said = spec.timeouts.progress
     if said is None:

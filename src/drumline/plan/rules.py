@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from drumline.plan.bind import CONTRACT, reserved
 from drumline.plan.command import commands, mistaken_words, texts
-from drumline.plan.environment import complaints
+from drumline.plan.environment import environment_problems
 from drumline.plan.make import chief_of, data_of, roles_of
 from drumline.plan.name import variable_name
 from drumline.plan.parameters import (
@@ -36,7 +36,7 @@ _COMMAND_OPTION = re.compile(r"-[a-z]*c")
 _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
-class Finding(Record):
+class SpecProblem(Record):
     """Something about the value at a path: a problem if fatal, else a warning.
 
     It follows from what stands at the other paths, and says nothing where one of these could not be read.
@@ -48,7 +48,7 @@ class Finding(Record):
     follows_from: tuple[Path, ...] = ()
 
 
-def findings(spec: Spec) -> Iterator[Finding]:
+def spec_problems(spec: Spec) -> Iterator[SpecProblem]:
     """Yield everything that is wrong or unwise but in the blocks of engines, in no particular order."""
     yield from _about_roles(spec)
     yield from _about_commands(spec)
@@ -58,24 +58,30 @@ def findings(spec: Spec) -> Iterator[Finding]:
     yield from _about_time(spec)
     yield from _about_codes(spec)
     yield from _about_success(spec)
-    yield from (Finding(path, message, follows_from=(("framework",),)) for path, message in complaints(spec))
+    yield from (
+        SpecProblem(path, message, follows_from=(("framework",),)) for path, message in environment_problems(spec)
+    )
 
 
-def _about_roles(spec: Spec) -> Iterator[Finding]:
+def _about_roles(spec: Spec) -> Iterator[SpecProblem]:
     roles = spec.roles
     for name, role in (("chief", roles.chief), ("master", roles.master)):
         if role and role.replicas != 1:
-            yield Finding(("roles", name), f"there is exactly one {name}, not {role.replicas}; the others are workers")
+            yield SpecProblem(
+                ("roles", name), f"there is exactly one {name}, not {role.replicas}; the others are workers"
+            )
     if roles.chief and roles.master:
-        yield Finding(("roles", "master"), "`master` is another word for `chief`; keep one of them")
+        yield SpecProblem(("roles", "master"), "`master` is another word for `chief`; keep one of them")
     if roles.ps and spec.framework in ("torch", "jax"):
-        yield Finding(("roles", "ps"), f"{spec.framework} has no parameter servers; its replicas are chief and workers")
+        yield SpecProblem(
+            ("roles", "ps"), f"{spec.framework} has no parameter servers; its replicas are chief and workers"
+        )
     if roles.evaluator and roles.evaluator.replicas != 1 and spec.framework == "tensorflow":
-        yield Finding(("roles", "evaluator"), "TensorFlow takes one evaluator", follows_from=(("framework",),))
+        yield SpecProblem(("roles", "evaluator"), "TensorFlow takes one evaluator", follows_from=(("framework",),))
     if (roles.ps or roles.evaluator) and not (roles.worker or chief_of(spec)):
-        yield Finding(("roles",), "nobody trains: add a `worker` or a `chief`")
+        yield SpecProblem(("roles",), "nobody trains: add a `worker` or a `chief`")
     elif roles.ps and not chief_of(spec) and spec.framework == "tensorflow":
-        yield Finding(
+        yield SpecProblem(
             ("roles", "ps"),
             "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
             " with ps in its cluster hangs without a word; add `chief: 1`, or drop ps",
@@ -83,20 +89,20 @@ def _about_roles(spec: Spec) -> Iterator[Finding]:
         )
     for name, role in named_roles(spec):
         if role.hosts and len(role.hosts) != role.replicas:
-            yield Finding(
+            yield SpecProblem(
                 ("roles", name, "hosts"),
                 f"{count(len(role.hosts), 'host')} for {count(role.replicas, 'replica')}: give one for each",
                 follows_from=(("roles", name, "replicas"),),
             )
         if isinstance(role.port, tuple) and len(role.port) != role.replicas:
-            yield Finding(
+            yield SpecProblem(
                 ("roles", name, "port"),
                 f"{count(len(role.port), 'port')} for {count(role.replicas, 'replica')}: give one for each",
                 follows_from=(("roles", name, "replicas"),),
             )
 
 
-def _about_commands(spec: Spec) -> Iterator[Finding]:
+def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
     without = [
         name
         for name, role in roles_of(spec).items()
@@ -104,30 +110,30 @@ def _about_commands(spec: Spec) -> Iterator[Finding]:
     ]
     if without and len(without) == len(roles_of(spec)):
         perhaps = tuple(("roles", name, "run") for name in _ROLES)
-        yield Finding(("run",), "is missing: what should the replicas run?", follows_from=perhaps)
+        yield SpecProblem(("run",), "is missing: what should the replicas run?", follows_from=perhaps)
     else:
         for name in without:
             nothing = "has nothing to run: give it a `run`, or one to the whole spec"
-            yield Finding(("roles", name), nothing, follows_from=(("run",),))
+            yield SpecProblem(("roles", name), nothing, follows_from=(("run",),))
     for path, run in runs(spec):
         if (run.shell is None) == (run.argv is None):
-            yield Finding(path, "give either `shell` or `argv`")
+            yield SpecProblem(path, "give either `shell` or `argv`")
         if run.argv and not run.argv[0].strip():
-            yield Finding(path, "the first word is empty: name a program")
+            yield SpecProblem(path, "the first word is empty: name a program")
         if mistake := mistaken_words(run):
-            yield Finding(path, mistake)
+            yield SpecProblem(path, mistake)
         for place, message in _unfinished(path, run):
-            yield Finding(place, message)
+            yield SpecProblem(place, message)
         filled = [placeholder for command in commands(run) for placeholder in shell_placeholders(command)]
         for name, trouble in dict.fromkeys((placeholder.name, placeholder.trouble) for placeholder in filled):
             if trouble:
-                yield Finding(
+                yield SpecProblem(
                     path,
                     f"`{{{{ {name} }}}}` cannot be filled in safely in {trouble};"
                     f' "${variable_name(name)}" has the same value',
                 )
         for alike in dict.fromkeys(alike for text in texts(run) for alike in lookalikes(text)):
-            yield Finding(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
+            yield SpecProblem(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
 
 
 def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
@@ -143,19 +149,19 @@ def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
             yield from ((path, message) for message in dict.fromkeys(unfinished(command)) if message not in said)
 
 
-def _about_parameters(spec: Spec) -> Iterator[Finding]:
+def _about_parameters(spec: Spec) -> Iterator[SpecProblem]:
     for path, value in (*((path, each.value or "") for path, each in _values(spec)), *_folders(spec)):
-        yield from (Finding(path, describe_unclosed(text)) for text in unclosed_placeholders(value))
+        yield from (SpecProblem(path, describe_unclosed(text)) for text in unclosed_placeholders(value))
     used = dict.fromkeys(_placeholders(spec))
     for path, name in used:
         if name == "run":
-            yield Finding(
+            yield SpecProblem(
                 path, '`{{ run }}` stands for the run only in `output` and `checkpoint`; "$DRUMLINE_RUN" has it'
             )
         elif name not in spec.parameters:
             near = nearest(name, itertools.islice(spec.parameters, 100))
             hint = f"did you mean `{near}`?" if near else f"add it: `parameters: {{{name}: …}}`"
-            yield Finding(
+            yield SpecProblem(
                 path,
                 f"`{{{{ {name} }}}}` is not among the parameters; {hint}",
                 follows_from=(("parameters", name),),
@@ -165,103 +171,107 @@ def _about_parameters(spec: Spec) -> Iterator[Finding]:
     for name in spec.parameters:
         path, variable = ("parameters", name), variable_name(name)
         if name == "run":
-            yield Finding(
+            yield SpecProblem(
                 path, "`{{ run }}` stands for the run itself, in `output` and `checkpoint`; choose another name"
             )
         elif variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
-            yield Finding(
+            yield SpecProblem(
                 path,
                 f"would be given as {variable}, which drumline sets itself; choose another name",
                 follows_from=(("framework",),),
             )
         elif re.fullmatch(_PRECIOUS, variable):
-            yield Finding(
+            yield SpecProblem(
                 path, f"would be given as {variable}, which every process needs as it is; choose another name"
             )
         elif variable in variables:
-            yield Finding(path, f"would be given as {variable}, as `{variables[variable]}` is; choose another name")
+            yield SpecProblem(path, f"would be given as {variable}, as `{variables[variable]}` is; choose another name")
         variables[variable] = name
         if name not in used_names:
-            yield Finding(path, f"is not used in any command; it is still given as {variable}", fatal=False)
+            yield SpecProblem(path, f"is not used in any command; it is still given as {variable}", fatal=False)
 
 
-def _about_variables(spec: Spec) -> Iterator[Finding]:
+def _about_variables(spec: Spec) -> Iterator[SpecProblem]:
     own = reserved(spec.framework) | set(data_of(spec))
     given = {variable_name(name): name for name in spec.parameters}
     for path, value in _values(spec):
         name = str(path[-1])
         if (value.value is None) == (value.from_ is None):
-            yield Finding(path, "give either `value` or `from`")
+            yield SpecProblem(path, "give either `value` or `from`")
         elif (name in own or name.startswith("DRUMLINE_")) and not value.override:
             who = "drumline" if name in CONTRACT or name not in reserved(spec.framework) else "the rendezvous"
-            yield Finding(
+            yield SpecProblem(
                 path,
                 f"is set by {who}; to insist, write `{{value: …, override: true}}`, and nothing here is sure to work",
                 follows_from=(("framework",),) if who == "the rendezvous" else (),
             )
         elif name in given and not value.override:
-            yield Finding(path, f"is already given by the parameter `{given[name]}`; keep one of them")
+            yield SpecProblem(path, f"is already given by the parameter `{given[name]}`; keep one of them")
 
 
-def _about_folders(spec: Spec) -> Iterator[Finding]:
+def _about_folders(spec: Spec) -> Iterator[SpecProblem]:
     several = tuple(_data(spec))
     seen: dict[str, str] = {}
     for path, data in several:
         variable = f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR"
         if len(several) > 1 and not data.name:
-            yield Finding(path, "`name` is missing: several data folders need names to tell them apart")
+            yield SpecProblem(path, "`name` is missing: several data folders need names to tell them apart")
         elif variable in seen:
-            yield Finding(path, f"would be given as {variable}, as `{seen[variable]}` is; choose another name")
+            yield SpecProblem(path, f"would be given as {variable}, as `{seen[variable]}` is; choose another name")
         seen[variable] = data.name or ""
         if data.volume:
             yield from about_volume((*path, "volume"), data.volume)
         if data.prepare and data.path.strip("./") == "":
-            yield Finding(
+            yield SpecProblem(
                 (*path, "path"),
                 f"`prepare` makes this folder as a whole, so it cannot be `{data.path}`; name one of its own",
             )
     for path, folder in _folders(spec):
         if match := re.search(_EXPANDED, folder):
-            yield Finding(path, f"`{match[0]}` is not expanded, for no shell reads it; write the path in full")
+            yield SpecProblem(path, f"`{match[0]}` is not expanded, for no shell reads it; write the path in full")
     for name in placeholders(spec.workdir):
-        yield Finding(("workdir",), f"`{{{{ {name} }}}}` is not filled in here; write the path in full")
+        yield SpecProblem(("workdir",), f"`{{{{ {name} }}}}` is not filled in here; write the path in full")
 
 
-def _about_time(spec: Spec) -> Iterator[Finding]:
+def _about_time(spec: Spec) -> Iterator[SpecProblem]:
     for name in ("start", "rendezvous", "run", "progress"):
         if getattr(spec.timeouts, name) == 0:
-            yield Finding(("timeouts", name), "a limit of 0 is over before anything began; give more, or leave it out")
+            yield SpecProblem(
+                ("timeouts", name), "a limit of 0 is over before anything began; give more, or leave it out"
+            )
     if spec.restart.backoff.maximum < spec.restart.backoff.initial:
         written = (("restart", "backoff", "initial"), ("restart", "backoff", "maximum"))
-        yield Finding(("restart", "backoff"), "`maximum` is less than `initial`", follows_from=written)
+        yield SpecProblem(("restart", "backoff"), "`maximum` is less than `initial`", follows_from=written)
 
 
-def _about_codes(spec: Spec) -> Iterator[Finding]:
+def _about_codes(spec: Spec) -> Iterator[SpecProblem]:
     for index, each in enumerate(spec.restart.permanent):
         first, _, last = each.partition("-")
         if not 1 <= int(first) <= int(last or first) <= 255:
-            yield Finding(
+            yield SpecProblem(
                 ("restart", "permanent", index), "exit codes of failures are 1 to 255, a range begins with less"
             )
 
 
-def _about_success(spec: Spec) -> Iterator[Finding]:
+def _about_success(spec: Spec) -> Iterator[SpecProblem]:
     if spec.success == "chief" and not chief_of(spec):
-        yield Finding(
+        yield SpecProblem(
             ("success",),
             "there is no chief whose end could decide; add `chief: 1` to the roles",
             follows_from=(("roles", "chief"), ("roles", "master")),
         )
     if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
-        yield Finding(("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),))
+        yield SpecProblem(
+            ("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),)
+        )
 
 
-def about_volume(path: Path, volume: Volume) -> Iterator[Finding]:
+def about_volume(path: Path, volume: Volume) -> Iterator[SpecProblem]:
     """Yield what is impossible about a volume at this place in the spec."""
     if (volume.claim is None) == (volume.size is None):
-        yield Finding(path, "give either the `claim` that is there, or the `size` of one to be made")
+        yield SpecProblem(path, "give either the `claim` that is there, or the `size` of one to be made")
     elif volume.claim is not None and volume.class_ is not None:
-        yield Finding((*path, "class"), "is for a claim that is made; this one is there already")
+        yield SpecProblem((*path, "class"), "is for a claim that is made; this one is there already")
 
 
 def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:

@@ -35,7 +35,7 @@ _MASTER = "tf.distribute refuses `master`; write `chief`"
 Level = Literal["problem", "warning", "note"]
 
 
-class Finding(Record):
+class Diagnostic(Record):
     """Something about the value at a path: a problem, something unwise, or only good to know."""
 
     level: Level
@@ -47,24 +47,24 @@ class Finding(Record):
 class Examination(Record):
     """What there is to say about a TF_CONFIG, and whose it is; `who` is empty when it does not tell."""
 
-    findings: tuple[Finding, ...]
+    diagnostics: tuple[Diagnostic, ...]
     task: ReplicaId | None = None
     chief: ReplicaId | None = None
-    who: str = ""
+    description: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether nothing in it is a problem."""
         return not self.of("problem")
 
-    def of(self, level: Level) -> list[Finding]:
+    def of(self, level: Level) -> list[Diagnostic]:
         """The findings of one level."""
-        return [finding for finding in self.findings if finding.level == level]
+        return [finding for finding in self.diagnostics if finding.level == level]
 
 
-_problem = partial(Finding, "problem")
-_warning = partial(Finding, "warning")
-_note = partial(Finding, "note")
+_problem = partial(Diagnostic, "problem")
+_warning = partial(Diagnostic, "warning")
+_note = partial(Diagnostic, "note")
 
 
 class Node(Record):
@@ -89,7 +89,7 @@ def examine(text: str) -> Examination:
         *_about_keys("", config, _KEYS),
         *_about_cluster(config),
         *_about_addresses(nodes.values()),
-        *_about_line_up(counts, role, is_whole=all(node.index < counts[node.role] for node in nodes)),
+        *_about_roles(counts, role, is_whole=all(node.index < counts[node.role] for node in nodes)),
         *_about_task(config),
         *_about_membership(config.get("cluster"), nodes, role, index),
     )
@@ -150,7 +150,7 @@ def _index(task: object) -> int | None:
     return index if isinstance(index, int) and not isinstance(index, bool) and index >= 0 else None
 
 
-def _about_size(text: str) -> Iterator[Finding]:
+def _about_size(text: str) -> Iterator[Diagnostic]:
     size = len(text.strip().encode(errors="replace"))
     if size > MAX_VALUE_BYTES:
         yield _warning(
@@ -160,7 +160,7 @@ def _about_size(text: str) -> Iterator[Finding]:
         )
 
 
-def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Finding]:
+def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Diagnostic]:
     for key in value.repeated:
         yield _problem(spell_path(path, key), "stands here more than once, and TensorFlow takes the last")
     for key in value:
@@ -173,7 +173,7 @@ def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Fi
             yield _warning(place, f"is nothing that TensorFlow reads{suggest(key, known)}")
 
 
-def _about_cluster(config: Object) -> Iterator[Finding]:
+def _about_cluster(config: Object) -> Iterator[Diagnostic]:
     if "cluster" not in config:
         yield _problem("", "`cluster` is missing: without it this node trains alone")
         return
@@ -201,7 +201,7 @@ def _about_cluster(config: Object) -> Iterator[Finding]:
             yield _problem(path, "is an empty list, which makes TensorFlow crash; leave the role out")
 
 
-def _about_sparse(path: str, values: Object) -> Iterator[Finding]:
+def _about_sparse(path: str, values: Object) -> Iterator[Diagnostic]:
     """A role that lists some of its replicas only, each by its index."""
     yield from _about_keys(path, values, values)
     for key in values:
@@ -215,7 +215,7 @@ def _about_sparse(path: str, values: Object) -> Iterator[Finding]:
         yield _note(path, f"lists {'index' if len(indexes) == 1 else 'indexes'} {numbers} only, as TensorFlow allows")
 
 
-def _about_addresses(nodes: Iterable[Node]) -> Iterator[Finding]:
+def _about_addresses(nodes: Iterable[Node]) -> Iterator[Diagnostic]:
     owners: dict[tuple[str, int], tuple[ReplicaId, Address]] = {}
     local: dict[bool, Address] = {}
     for node in nodes:
@@ -240,7 +240,7 @@ def _about_addresses(nodes: Iterable[Node]) -> Iterator[Finding]:
         )
 
 
-def _about_line_up(counts: Counter[str], role: str | None, *, is_whole: bool) -> Iterator[Finding]:
+def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> Iterator[Diagnostic]:
     """Which roles are there, and how many of each; a cluster that is not whole lists some of its replicas only."""
     for single in ("chief", "evaluator"):
         if counts[single] > 1:
@@ -272,7 +272,7 @@ def _about_line_up(counts: Counter[str], role: str | None, *, is_whole: bool) ->
         yield _note("cluster", "has one node only: that works, and without TF_CONFIG it works as well")
 
 
-def _about_task(config: Object) -> Iterator[Finding]:
+def _about_task(config: Object) -> Iterator[Diagnostic]:
     if "task" not in config:
         yield _problem("", "`task` is missing: without it this node does not know which one it is")
         return
@@ -302,7 +302,7 @@ def _about_task(config: Object) -> Iterator[Finding]:
 
 def _about_membership(
     cluster: object, nodes: Collection[ReplicaId], role: str | None, index: int | None
-) -> Iterator[Finding]:
+) -> Iterator[Diagnostic]:
     """Whether the task is in the cluster; what the cluster lists badly was said before."""
     if role is None or not isinstance(cluster, Object) or not cluster:
         return

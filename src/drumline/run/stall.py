@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.record import Record
 from drumline.run.event import StepsStalled
-from drumline.words import span
+from drumline.words import format_duration
 
 # No step for so long, and for so many times the longest earlier gap, evaluation and saving included.
 SHORTEST_SECONDS = 60.0
@@ -37,4 +37,4 @@ def describe_stall(event: StepsStalled) -> str:
     """`no step for 4m, since step 30; worker.1 is in spin (train.py:12), worker.0 waits in all_reduce`."""
     since = "" if event.step is None else f", since step {event.step}"
     where = f"; {event.message}" if event.message else ""
-    return f"no step for {span(event.seconds)}{since}{where}"
+    return f"no step for {format_duration(event.seconds)}{since}{where}"

@@ -63,7 +63,7 @@ class Summary(Record):
         return self.journal_bytes, self.journal_changed_ns
 
     @property
-    def headcount(self) -> dict[str, int]:
+    def replica_counts(self) -> dict[str, int]:
         """How many replicas each role has."""
         return {role: int(number) for role, _, number in (part.partition("=") for part in self.roles.split())}
 

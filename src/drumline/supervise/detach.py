@@ -18,7 +18,7 @@ from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturne
 from drumline.runtime.keeper import close_all_but
 from drumline.store.folder import RunFolder
 from drumline.supervise.control import RefreshCopy
-from drumline.words import of_system
+from drumline.words import describe_os_error
 
 _THREADS_GONE_SECONDS = 5.0
 _MOMENT_SECONDS = 0.001
@@ -66,7 +66,7 @@ def _fork(path: Path, asked: Asked | None) -> str:
             _supervise(path, asked, _Answer(answer))
     except OSError as error:
         os.close(answers)
-        return of_system(error)
+        return describe_os_error(error)
     finally:
         os.close(answer)
     with os.fdopen(answers, "rb") as stream:
@@ -114,7 +114,7 @@ def _supervise(path: Path, asked: Asked | None, answer: _Answer) -> NoReturn:
     except BaseException as error:  # noqa: BLE001
         traceback.print_exc()
         sys.stderr.flush()
-        answer.send(of_system(error) if isinstance(error, OSError) else str(error) or type(error).__name__)
+        answer.send(describe_os_error(error) if isinstance(error, OSError) else str(error) or type(error).__name__)
     finally:
         os._exit(status)
 

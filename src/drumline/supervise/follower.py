@@ -26,7 +26,7 @@ from drumline.run.event import ResumeRequested, StopRequested, SupervisorReturne
 from drumline.runtime.private import read_regular
 from drumline.store.folder import RunFolder
 from drumline.store.launch import SENT_BY, read_facts
-from drumline.store.reach import ANSWERS, ENDED, MISUNDERSTOOD, UNREACHABLE, Reach, write_reach
+from drumline.store.reachability import ANSWERS, ENDED, MISUNDERSTOOD, UNREACHABLE, Reachability, write_reachability
 from drumline.supervise.control import ControlServer, RefreshCopy
 from drumline.supervise.message import Answer, Piece, VersionError, read_answer, write_head
 from drumline.supervise.mirror import Mirror
@@ -60,8 +60,8 @@ class Follower:
         self._woken = asyncio.Event()  # set to make the next copy now
         self._is_exiting = False
         self._alone_since: float | None = None  # since when no supervisor holds the run's lock there
-        self._reach = Reach(UNREACHABLE, time.time(), "it has not answered yet")
-        write_reach(folder.path, self._reach)
+        self._reach = Reachability(UNREACHABLE, time.time(), "it has not answered yet")
+        write_reachability(folder.path, self._reach)
         self._control = ControlServer(folder.socket_file, self._loop, self._pass_on)
         self._waiting: list[Callable[[], object]] = []  # called after the next copy
         self._control.refresh_copy = self._look_soon
@@ -136,9 +136,9 @@ class Follower:
         message, hint = (clean_text(error.message), clean_text(error.hint)) if error else ("", "")
         if (state, message) != (self._reach.state, self._reach.message):
             since = self._reach.since if state == self._reach.state else time.time()
-            self._reach = Reach(state, since, message, hint)
+            self._reach = Reachability(state, since, message, hint)
             with suppress(OSError):  # a full disk
-                write_reach(self._folder.path, self._reach)
+                write_reachability(self._folder.path, self._reach)
 
     def _look_soon(self, then: Callable[[], object]) -> None:
         self._waiting.append(then)

@@ -28,7 +28,7 @@ from drumline.run.rendezvous import describe_missing, find_missing, needs_rendez
 from drumline.run.state import Phase, RunState
 from drumline.run.traces import REPORT, STACKS
 from drumline.runtime.private import open_regular
-from drumline.words import span
+from drumline.words import format_duration
 
 _MOST_BYTES = 1 << 22  # of a replica's stacks
 _LOOKS = 20  # checks within a timeout
@@ -116,7 +116,7 @@ class HangWatch:
     def _judge(self, attempt: int, now: float, quiet: IdleTimes, progress: float) -> None:
         verdict = classify_activity(quiet, now, progress)
         if verdict is GangActivity.HUNG:
-            self._tell(LineHung(attempt, f"no progress for {span(now - quiet.idle_since)}"))
+            self._tell(LineHung(attempt, f"no progress for {format_duration(now - quiet.idle_since)}"))
         elif verdict is GangActivity.BUSY and not self._looks_closely:
             self._looks_closely = True
             incarnations = [Incarnation(name, attempt, pulse.incarnation) for name, (_, pulse) in quiet.since.items()]
@@ -134,7 +134,7 @@ class HangWatch:
             return
         self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, incarnations, _stopped(quiet))) else 0
         if self._waits >= _LOOKS:
-            silent = span(self._clock() - quiet.silent_since)
+            silent = format_duration(self._clock() - quiet.silent_since)
             self._tell(LineHung(attempt, f"no progress for {silent}, though processors are busy"))
 
     async def _look_for_missing(self, attempt: int, now: float, quiet: IdleTimes) -> None:
@@ -148,7 +148,7 @@ class HangWatch:
         ages = [now - self._idle_since(each.replica, quiet) for each in missing]
         idle = [each for each, age in zip(missing, ages, strict=True) if age >= patience]
         if idle:
-            message = f"after {span(now - self._began)} {describe_missing(idle)}"
+            message = f"after {format_duration(now - self._began)} {describe_missing(idle)}"
             self._tell(RendezvousFailed(attempt, idle[0].replica, message))
         elif ages and min(ages) < patience / 2 and (message := describe_missing(missing)) != self._warned:
             self._warned = message

@@ -26,7 +26,7 @@ from drumline.store.launch import SENT_BY, read_facts
 from drumline.supervise.control import DONE, SAMPLED
 from drumline.supervise.detach import start_supervisor
 from drumline.supervise.message import MOST_BYTES, MOST_PIECES, OWN, Versions, read_head, version_problem, write_head
-from drumline.supervise.reach import may_come_back
+from drumline.supervise.requests import may_return_itself
 
 _SPEC = "drumline.yml"
 _FILES = (_SPEC, LAUNCH, PLAN)  # the plan last: a folder without one is no run
@@ -41,13 +41,13 @@ def answer(folder: RunFolder, message: bytes) -> bytes:
     try:
         _, fields = _read(message)
         locked = is_locked(folder.lock_file)  # first: a supervisor writes before it exits
-        standing = {"locked": locked, "returning": not locked and may_come_back(folder)}
+        state_fields = {"locked": locked, "returning": not locked and may_return_itself(folder)}
         match fields.get("do"):
             case "read":
                 sizes, data = _read_pieces(folder, fields.get("pieces"))
-                return write_head(**standing, found=sizes) + data
+                return write_head(**state_fields, found=sizes) + data
             case "request":
-                return write_head(**standing, reply=_pass_on(folder, fields.get("request")))
+                return write_head(**state_fields, reply=_pass_on(folder, fields.get("request")))
             case other:
                 return write_head(error=f"drumline {OWN.drumline} does not know the message {str(other)[:80]!r}")
     except (DrumlineError, ValueError, OSError) as error:

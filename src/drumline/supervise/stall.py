@@ -27,9 +27,9 @@ from drumline.runtime.private import open_file
 from drumline.runtime.progress import read_report
 from drumline.store.logs import read_tail
 from drumline.supervise.hang import pulses_of, read_activities, save_stacks
-from drumline.view.life import Life
-from drumline.view.sight import leaders
-from drumline.words import span
+from drumline.view.incarnation import IncarnationTraces
+from drumline.view.steps import step_sources
+from drumline.words import format_duration
 
 STEP = struct.Struct(STEP_FORMAT)
 
@@ -58,7 +58,7 @@ class StallWatch:
         self._run_dir = run_dir
         self._output_dir = output_dir
         self._chief = plan.chief
-        self._leaders = leaders(plan)
+        self._leaders = step_sources(plan)
         self._session = session
         self._tell = tell
         self._clock = clock
@@ -103,7 +103,7 @@ class StallWatch:
         lasted, lag = now - gaps.at_seconds, _FILES_LAG_SECONDS if self._in_files_only else 0.0
         if self._steps_seconds is not None and lasted >= self._steps_seconds + lag:
             since = "" if gaps.step is None else f", since step {gaps.step}"
-            self._tell(LineHung(state.attempt, f"no step for {span(lasted)}{since}"))
+            self._tell(LineHung(state.attempt, f"no step for {format_duration(lasted)}{since}"))
         elif is_stalled(gaps, now, lag) and not self._is_reported:
             self._is_reported = True
             running = state.current(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
@@ -164,7 +164,11 @@ class StallWatch:
         """Return how far the replicas are by TensorBoard's files."""
         from drumline.view.scalars import read_written  # noqa: PLC0415 - only where neither logs nor reports have steps
 
-        lives = {name: Life(folder, made) for name, folder in folders.items() if (made := _made_at(folder)) is not None}
+        lives = {
+            name: IncarnationTraces(folder, made)
+            for name, folder in folders.items()
+            if (made := _made_at(folder)) is not None
+        }
         output = self._output_dir()
         return {name: progress for name, (progress, _) in read_written(output, lives, self._chief).items()}
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from drumline.engine.log import log
-from drumline.words import of_system, printable
+from drumline.words import describe_os_error, printable
 
 
 def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], object]) -> None:
@@ -27,5 +27,5 @@ def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], obj
 
 def describe(error: BaseException) -> str:
     """Return what an unexpected error says, in one line."""
-    words = of_system(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+    words = describe_os_error(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"unexpected error in the supervisor: {printable(words)}"

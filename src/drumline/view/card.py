@@ -19,12 +19,12 @@ from drumline.runtime.errors import Error, read_error
 from drumline.store.folder import RunFolder
 from drumline.store.launch import read_facts, read_python
 from drumline.store.logs import read_end
-from drumline.view.standing import Standing
+from drumline.view.replica_progress import ReplicaProgress
 
 _LAST_LINES = 8  # of a log without a traceback
 
 
-class Followers(Record):
+class LaterFailures(Record):
     """Who fell after it, and what they said."""
 
     replicas: tuple[ReplicaId, ...]
@@ -39,11 +39,11 @@ class Card(Record):
     words: str  # how it ended
     at: float | None  # UTC, seconds
     started_at: float | None = None  # that life of it
-    standing: Standing = Standing()  # how far it was, or whoever is named next
-    standing_of: ReplicaId | None = None
+    progress: ReplicaProgress = ReplicaProgress()  # how far it was, or whoever is named next
+    progress_of: ReplicaId | None = None
     lines: tuple[str, ...] = ()
     is_traceback: bool = False  # else these are the last lines of its log
-    followed: tuple[Followers, ...] = ()
+    later_failures: tuple[LaterFailures, ...] = ()
     stopped: tuple[ReplicaId, ...] = ()  # by drumline, since nothing was left to do for them
     python: tuple[str, str] | None = None  # the interpreter of a command that says `python`, and why this one
     corrects: Cause | None = None  # the cause that was recorded before later evidence named this one
@@ -54,20 +54,22 @@ def make_card(
     plan: Plan,
     records: Sequence[Entry],
     state: RunState,
-    standings: Mapping[ReplicaId, Standing],
+    by_replica: Mapping[ReplicaId, ReplicaProgress],
 ) -> Card | None:
     """Return the card of a run that has failed, or that fails while its replicas are stopped; None for any other."""
     cause = state.known_cause
     if cause is None:
         return None
     name = cause.replica
-    far = next((each for each in (name, plan.chief) if each and standings.get(each, Standing()).at is not None), None)
+    far = next(
+        (each for each in (name, plan.chief) if each and by_replica.get(each, ReplicaProgress()).at is not None), None
+    )
     card = Card(
         cause,
         describe_exit(cause.exit),
         _moment(records, state, cause),
-        standing=standings[far] if far else Standing(),
-        standing_of=far,
+        progress=by_replica[far] if far else ReplicaProgress(),
+        progress_of=far,
         corrects=state.named[0] if len(state.named) > 1 else None,
     )
     if name is None:
@@ -75,12 +77,12 @@ def make_card(
     own = state.state_of(name)
     traces = folder.path / trace_dir(name, cause.attempt, own.incarnation if own else 0)
     lines, is_traceback = _excerpt(traces, has_failed=cause.exit.seen or bool(cause.said))
-    followed, stopped = _others(state, name)
+    later_failures, stopped = _others(state, name)
     return card.replace(
         started_at=_started(records, cause, name),
         lines=lines,
         is_traceback=is_traceback,
-        followed=followed,
+        later_failures=later_failures,
         stopped=stopped,
         python=_python(folder, plan, name),
     )
@@ -145,7 +147,7 @@ def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
     return tuple([line for line in before if line.strip()][-_LAST_LINES:]), False
 
 
-def _others(state: RunState, culprit: ReplicaId) -> tuple[tuple[Followers, ...], tuple[ReplicaId, ...]]:
+def _others(state: RunState, culprit: ReplicaId) -> tuple[tuple[LaterFailures, ...], tuple[ReplicaId, ...]]:
     """Who fell because of it, by what they said, and who was stopped."""
     said: dict[tuple[str, bool], list[ReplicaId]] = {}
     stopped: list[ReplicaId] = []
@@ -157,4 +159,4 @@ def _others(state: RunState, culprit: ReplicaId) -> tuple[tuple[Followers, ...],
             said.setdefault((words, each.reason != "Consequence"), []).append(name)
         else:
             stopped.append(name)
-    return tuple(Followers(tuple(names), *how) for how, names in said.items()), tuple(stopped)
+    return tuple(LaterFailures(tuple(names), *how) for how, names in said.items()), tuple(stopped)

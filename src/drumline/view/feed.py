@@ -32,8 +32,8 @@ from drumline.store.folder import RunFolder
 from drumline.store.journal import JournalReader
 from drumline.store.logs import LogReader
 from drumline.store.summary import spell_verdict
-from drumline.view.life import Life
-from drumline.words import bulk, count, printable, span
+from drumline.view.incarnation import IncarnationTraces
+from drumline.words import count, decimal_size, format_duration, printable
 
 
 class Lines(Record):
@@ -179,10 +179,10 @@ class Feed:
         """The lines that have begun and not ended, by replica: progress bars."""
         return {log.id: log.reader.unfinished for log in self._logs.values() if not log.done and log.reader.unfinished}
 
-    def lives(self) -> dict[ReplicaId, Life]:
+    def incarnations(self) -> dict[ReplicaId, IncarnationTraces]:
         """Who of the line runs now, and since when."""
         return {
-            replica: Life(log.folder, log.started)
+            replica: IncarnationTraces(log.folder, log.started)
             for (replica, attempt, _), log in self._logs.items()
             if attempt == self.state.attempt and log.started and log.ended is None and not replica.is_helper
         }
@@ -313,7 +313,7 @@ def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
     if isinstance(event, StepsStalled) and after.stalled is event:
         return [f"Warning: stalled: {describe_stall(event)}"]
     if isinstance(event, StepsResumed) and before.stalled and not after.stalled:
-        return [f"no longer stalled: a step after {span(event.at_seconds - before.stalled.at_seconds)}"]
+        return [f"no longer stalled: a step after {format_duration(event.at_seconds - before.stalled.at_seconds)}"]
     return []
 
 
@@ -323,8 +323,8 @@ def _synced(event: ProjectCarried) -> str:
     sent = (
         ""
         if event.sent_bytes is None
-        else f", {bulk(event.sent_bytes)} of it new"
+        else f", {decimal_size(event.sent_bytes)} of it new"
         if event.sent_bytes
         else ", all known"
     )
-    return f"Syncing project ({bulk(event.size_bytes)}, {count(event.files, 'file')}{sent}){hosts}... done"
+    return f"Syncing project ({decimal_size(event.size_bytes)}, {count(event.files, 'file')}{sent}){hosts}... done"

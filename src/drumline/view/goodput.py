@@ -35,7 +35,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.logs import MARK, read_end, read_marks, times_of, written_by
 from drumline.store.summary import History, moment_of
-from drumline.view.sight import leaders
+from drumline.view.steps import step_sources
 
 _PIECE_BYTES = 1 << 16
 _MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
@@ -49,7 +49,7 @@ _EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|te
 _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)(?:\b|_)")
 
 
-class _Life(Record):
+class _LogTraces(Record):
     """One life of the replica whose steps count: its traces, when it began on the wall and in the run's life."""
 
     folder: Path
@@ -70,7 +70,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     timeline = make_timeline(history.plan, happenings, end)
     noticed = _noticed(happenings)
     steps: dict[Key, Steps] = {}
-    for replica in leaders(history.plan):
+    for replica in step_sources(history.plan):
         steps = _steps_of(folder, replica, timeline, history.records, happenings, noticed)
         if steps:
             break
@@ -139,7 +139,7 @@ def _steps_of(
 
 def _life(
     folder: RunFolder, replica: ReplicaId, stretch: Uptime, records: Sequence[Entry], happenings: Sequence[TimedEvent]
-) -> _Life | None:
+) -> _LogTraces | None:
     own = (replica, *stretch.key)
 
     def is_start(event: Event) -> bool:
@@ -147,11 +147,11 @@ def _life(
 
     for record, happening in zip(records, happenings, strict=True):
         if is_start(record.event):
-            return _Life(folder.path / trace_dir(*own), record.at, happening.at)
+            return _LogTraces(folder.path / trace_dir(*own), record.at, happening.at)
     return None
 
 
-def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
+def _read_log(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
     """The first step that a log shows, the last, and the first that is not behind what was reached before."""
     reader, seen, text = StepReader(), list[Counted](), bytearray()
     regained: Counted | None = None
@@ -193,7 +193,7 @@ def _read_log(life: _Life, reached: Point | None, noticed: Point | None) -> Step
     )
 
 
-def _read_lapses(life: _Life, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
+def _read_lapses(life: _LogTraces, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
     """The times without a step in a log, by its marks and by what it says there, and the usual time of a step."""
     times = times_of(life.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)  # a bar is there before its end
     dated = [(each.end, life.point(each, at)) for each, at in zip(seen, times, strict=True) if at is not None]
@@ -219,7 +219,7 @@ def _last(folder: Path, before: Counted) -> Counted:
     return found if found.order > before.order else before
 
 
-def _read_noted(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
+def _read_noted(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
     """Return the steps that were reported or written for TensorBoard, as the supervisor dated them beside the log."""
     points = _read_points(life)
     if noticed and noticed.step is not None and points and noticed.at <= points[0].at:
@@ -242,7 +242,7 @@ def _read_noted(life: _Life, reached: Point | None, noticed: Point | None) -> St
     )
 
 
-def _read_points(life: _Life) -> list[Point]:
+def _read_points(life: _LogTraces) -> list[Point]:
     """Return the dated steps, as far as they never go back in time; the last ones, if there are very many."""
     data, _ = read_end(life.folder / STEPS, _MOST_BYTES // _STEP.size * _STEP.size)
     points: list[Point] = []
@@ -254,7 +254,7 @@ def _read_points(life: _Life) -> list[Point]:
     return points
 
 
-def _written_between(life: _Life, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
+def _written_between(life: _LogTraces, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
     """Return what a log says between two times of the run's life, by its marks; the end of it, if that is much."""
     times = [life.began + max(0.0, abs(at) - life.began_at) for at, _ in marks]
     first, last = bisect_right(times, start), bisect_right(times, end)
@@ -269,7 +269,7 @@ def _written_between(life: _Life, marks: Sequence[tuple[float, int]], start: flo
         return b""
 
 
-def _read_report(life: _Life, reached: Point | None, noticed: Point | None) -> Steps | None:
+def _read_report(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
     """What a script reported: its last step; its first is in a report of a short life, or was noticed."""
     report = read_report(life.folder / REPORT)
     if report is None or report.since_step is None:

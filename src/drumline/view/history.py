@@ -11,7 +11,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.metrics import Sample, read_samples
 from drumline.store.summary import read_history, summarise_history
-from drumline.view.life import lives_of
+from drumline.view.incarnation import incarnation_dirs
 from drumline.view.runs import RunRow, make_row
 
 Value = Callable[[Sample], float | None]
@@ -47,7 +47,9 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
     replicas = []
     for replica in target.replicas(history.plan):
         lives = [
-            life for attempt in range(history.state.attempt + 1) for life in lives_of(folder.path, replica, attempt)
+            life
+            for attempt in range(history.state.attempt + 1)
+            for life in incarnation_dirs(folder.path, replica, attempt)
         ]
         samples = [sample for life in lives for sample in read_samples(life / METRICS)]
         samples.sort(key=lambda sample: sample.at)

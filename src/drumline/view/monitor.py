@@ -12,7 +12,7 @@ from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.metrics import Sample, last_sample
-from drumline.store.reach import read_reach
+from drumline.store.reachability import read_reachability
 from drumline.store.summary import read_history, summarise_history
 from drumline.view.runs import RunRow, make_row
 
@@ -56,7 +56,7 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
         used = last_sample(path) if phase is Phase.RUNNING else None
         rows.append(UsageRow(f"{folder.id}.{replica}", phase.value, used))
         samples += [(used, limits.get(replica))] if used else []
-    run = make_row(summarise_history(folder, history), now, supervised=supervised, reach=read_reach(folder.path))
+    run = make_row(summarise_history(folder, history), now, supervised=supervised, reach=read_reachability(folder.path))
     total = UsageRow(folder.id, state.phase.value, add_up(samples))
     return MonitoredRun(run, tuple(rows), total if target.role is None and len(rows) > 1 else None)
 

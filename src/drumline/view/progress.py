@@ -16,47 +16,49 @@ from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS
 from drumline.store.index import Summary
 from drumline.store.logs import read_end, read_tail, times_of
-from drumline.view.behind import find_behind
-from drumline.view.life import Life, lives_of
+from drumline.view.incarnation import IncarnationTraces, incarnation_dirs
+from drumline.view.replica_progress import ReplicaProgress
 from drumline.view.scalars import output_dir, read_written
-from drumline.view.standing import Standing
+from drumline.view.stragglers import find_stragglers
 
 TAIL_BYTES = 1 << 14
 
 _SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless it is always as silent
 
 
-def read_standings(
-    lives: Mapping[ReplicaId, Life], output: str, chief: ReplicaId | None, now: float
-) -> dict[ReplicaId, Standing]:
+def read_all_progress(
+    lives: Mapping[ReplicaId, IncarnationTraces], output: str, chief: ReplicaId | None, now: float
+) -> dict[ReplicaId, ReplicaProgress]:
     """How far each is, and who is behind of those that run; `output` is the folder in which they leave results.
 
     The chief is named where these are all lives of the attempt: then files that nobody else wrote may be its.
     """
-    found = {name: read_standing(life.folder, now, runs=life.ended_at is None) for name, life in lives.items()}
-    if any(standing.progress.loss is None for name, standing in found.items() if name.role != "ps"):
+    found = {name: read_replica_progress(life.folder, now, runs=life.ended_at is None) for name, life in lives.items()}
+    if any(replica_progress.progress.loss is None for name, replica_progress in found.items() if name.role != "ps"):
         for name, (written, at) in read_written(output, lives, chief).items():
             found[name] = _with_written(found[name], written, at)
     ages = {name: now - life.started_at for name, life in lives.items() if life.ended_at is None}
-    for name in find_behind(found, ages):
+    for name in find_stragglers(found, ages):
         found[name] = found[name].replace(is_behind=True)
     return found
 
 
-def read_chief(home: Path, summary: Summary, now: float) -> Standing:
+def read_chief_progress(home: Path, summary: Summary, now: float) -> ReplicaProgress:
     """How far the first of a run is that goes on, found without its journal."""
-    chief = ReplicaId("chief" if "chief" in summary.headcount else "worker", 0)
+    chief = ReplicaId("chief" if "chief" in summary.replica_counts else "worker", 0)
     folder = RunFolder(home / RUNS / summary.id)
-    life = (lives_of(folder.path, chief, summary.attempt) or [folder.path / trace_dir(chief, summary.attempt)])[-1]
+    life = (incarnation_dirs(folder.path, chief, summary.attempt) or [folder.path / trace_dir(chief, summary.attempt)])[
+        -1
+    ]
     started_at = _changed_at(life / TRACE) or now  # it is written to when a life begins, and when it ends
     try:
         output = output_dir(folder, folder.plan(), summary.directory)
     except DrumlineError:
-        return Standing()
-    return read_standings({chief: Life(life, started_at)}, output, None, now)[chief]
+        return ReplicaProgress()
+    return read_all_progress({chief: IncarnationTraces(life, started_at)}, output, None, now)[chief]
 
 
-def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:
+def read_replica_progress(folder: Path, now: float, *, runs: bool = True) -> ReplicaProgress:
     """What one life said of itself last; who does not run any more takes no time."""
     log = folder / LOG
     at = _changed_at(log)
@@ -66,13 +68,13 @@ def read_standing(folder: Path, now: float, *, runs: bool = True) -> Standing:
     if report:
         at, progress = report.at_seconds, _reported(report, progress)
     if progress == UNKNOWN or at is None:
-        return Standing()
+        return ReplicaProgress()
     is_global = report is not None and "epoch" not in report.values
-    standing = Standing(progress, at, is_reported=report is not None, is_global=is_global)
+    replica_progress = ReplicaProgress(progress, at, is_reported=report is not None, is_global=is_global)
     if not runs:
-        return standing
+        return replica_progress
     pace, said_at = _measure(report) if report else _clock(folder, progress)
-    return _timed(standing, pace, now - (said_at or at))
+    return _timed(replica_progress, pace, now - (said_at or at))
 
 
 def _reported(report: Report, progress: Progress) -> Progress:
@@ -108,18 +110,18 @@ def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]
     return pace_of(moments), moments[0][0] if moments else None
 
 
-def _timed(standing: Standing, pace: Pace | None, silence: float) -> Standing:
+def _timed(replica_progress: ReplicaProgress, pace: Pace | None, silence: float) -> ReplicaProgress:
     """The same with the time to go, unless it has been silent for longer than it is by itself."""
-    progress = standing.progress
+    progress = replica_progress.progress
     rate = progress.rate or (pace.rate if pace and progress.step is not None else None)
     usual = max(pace.every_seconds if pace else 0.0, 1 / rate if rate else 0.0)
     if silence > max(_SILENT_SECONDS, 3 * usual):
-        return standing
+        return replica_progress
     timed = progress.replace(rate=rate)
     eta, steps_eta = timed.eta_seconds, timed.steps_eta_seconds
     if pace and progress.step is None and progress.epoch and progress.epochs:
         eta = (progress.epochs - progress.epoch) / pace.rate
-    return standing.replace(
+    return replica_progress.replace(
         pace=pace,
         steps_per_second=rate,
         eta_seconds=_left(eta, silence),
@@ -133,13 +135,13 @@ def _left(seconds: float | None, silence: float) -> float | None:
     return None if left is None or left < 0 else left
 
 
-def _with_written(standing: Standing, written: Progress, at: float) -> Standing:
+def _with_written(replica_progress: ReplicaProgress, written: Progress, at: float) -> ReplicaProgress:
     """What was written for TensorBoard counts where nobody said more."""
-    if standing.progress == UNKNOWN:
-        return Standing(written, at)
-    if standing.progress.loss is None:
-        return standing.replace(progress=standing.progress.replace(loss=written.loss))
-    return standing
+    if replica_progress.progress == UNKNOWN:
+        return ReplicaProgress(written, at)
+    if replica_progress.progress.loss is None:
+        return replica_progress.replace(progress=replica_progress.progress.replace(loss=written.loss))
+    return replica_progress
 
 
 def _changed_at(path: Path) -> float | None:

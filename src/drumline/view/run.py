@@ -16,15 +16,15 @@ from drumline.runtime.lock import is_locked
 from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.launch import read_facts
-from drumline.store.reach import read_reach
+from drumline.store.reachability import read_reachability
 from drumline.store.summary import moment_of, read_history, spell_verdict, summarise_history
 from drumline.view.card import Card, make_card, python_of_launch
 from drumline.view.goodput import read_goodput
-from drumline.view.life import Life
-from drumline.view.progress import read_standings
+from drumline.view.incarnation import IncarnationTraces
+from drumline.view.progress import read_all_progress
+from drumline.view.replica_progress import ReplicaProgress
 from drumline.view.runs import RunRow, make_row
 from drumline.view.scalars import output_dir
-from drumline.view.standing import Standing
 
 
 class ReplicaRow(Record):
@@ -40,7 +40,7 @@ class ReplicaRow(Record):
     exit: Exit | None
     reason: str
     resources: Resources
-    standing: Standing = Standing()
+    progress: ReplicaProgress = ReplicaProgress()
     error: Error | None = None  # the exception that ended its script, if that kept it
     waits: str = ""  # for what, if it has not started and somebody knows
     host: str = ""  # on which it is, if that is not this one
@@ -68,7 +68,7 @@ class RunDetails(Record):
     revision: str | None
     is_dirty: bool | None
     folder: str
-    chief_standing: Standing = Standing()
+    chief_progress: ReplicaProgress = ReplicaProgress()
     tensorboard: TensorBoardRow | None = None  # None if there was none
     goodput: Goodput | None = None  # None before anybody looks after it
     card: Card | None = None  # why it failed, if it did
@@ -82,7 +82,7 @@ class TensorBoardRow(Record):
     address: str
 
 
-class _Life(Record):
+class _Times(Record):
     """A replica's time in the current attempt."""
 
     started: Moment | None = None
@@ -96,17 +96,17 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
     plan, state = history.plan, history.state
     summary = summarise_history(folder, history)
     facts = read_facts(folder)
-    lives = _lives(history.records, state)
+    lives = _times(history.records, state)
     claims = {replica.id: replica.resources for replica in plan.replicas}
     names = (*plan.all_ids, *((TENSORBOARD,) if state.tensorboard else ()))
-    bare = [_row(name, plan, state, lives.get(name, _Life()), claims.get(name, Resources()), now) for name in names]
+    bare = [_row(name, plan, state, lives.get(name, _Times()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
     hosts = _hosts(folder, state.attempt) if plan.is_elsewhere else {}
     bare = [row.replace(host=hosts.get(str(row.id), "")) for row in bare]
-    rows = _with_standings(folder, state, bare, output, now)
+    rows = _with_progress(folder, state, bare, output, now)
     revision, is_dirty = facts.get("revision"), facts.get("dirty")
     return RunDetails(
-        run=make_row(summary, now, supervised=supervised, reach=read_reach(folder.path)),
+        run=make_row(summary, now, supervised=supervised, reach=read_reachability(folder.path)),
         plan=plan,
         replicas=rows,
         causes=tuple(
@@ -119,11 +119,11 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
         revision=revision if isinstance(revision, str) else None,
         is_dirty=is_dirty if isinstance(is_dirty, bool) else None,
         folder=str(folder.path),
-        chief_standing=next((row.standing for row in rows if row.is_chief), Standing()),
+        chief_progress=next((row.progress for row in rows if row.is_chief), ReplicaProgress()),
         tensorboard=state.tensorboard and TensorBoardRow(state.tensorboard.phase, state.tensorboard_address),
         goodput=read_goodput(folder, history, now),
         python=python_of_launch(folder, plan),
-        card=make_card(folder, plan, history.records, state, {row.id: row.standing for row in rows}),
+        card=make_card(folder, plan, history.records, state, {row.id: row.progress for row in rows}),
     )
 
 
@@ -136,9 +136,9 @@ def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:
         return {}
 
 
-def _lives(records: list[Entry], state: RunState) -> dict[ReplicaId, _Life]:
+def _times(records: list[Entry], state: RunState) -> dict[ReplicaId, _Times]:
     """When each replica of the current attempt started and ended."""
-    lives: dict[ReplicaId, _Life] = {}
+    lives: dict[ReplicaId, _Times] = {}
     for record in records:
         event = record.event
         if not isinstance(event, ReplicaStarted | ReplicaExited):
@@ -149,9 +149,9 @@ def _lives(records: list[Entry], state: RunState) -> dict[ReplicaId, _Life]:
         if own and event.incarnation != own.incarnation:
             continue  # of an earlier life
         if isinstance(event, ReplicaStarted):
-            lives.setdefault(event.replica, _Life(moment_of(record)))
+            lives.setdefault(event.replica, _Times(moment_of(record)))
         else:
-            life = lives.get(event.replica, _Life())
+            life = lives.get(event.replica, _Times())
             lives[event.replica] = life.replace(ended=_end(record, event, life.started))
     return lives
 
@@ -164,7 +164,7 @@ def _end(record: Entry, event: ReplicaExited, started: Moment | None) -> Moment:
     return written
 
 
-def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: Resources, now: Moment) -> ReplicaRow:
+def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Times, resources: Resources, now: Moment) -> ReplicaRow:
     own = state.state_of(name)
     phase = own.phase if own else state.phase
     if name in state.reviving and phase.is_final and state.ending is None:
@@ -185,18 +185,18 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Life, resources: R
     )
 
 
-def _with_standings(
+def _with_progress(
     folder: RunFolder, state: RunState, rows: list[ReplicaRow], output: str, now: Moment
 ) -> tuple[ReplicaRow, ...]:
     """The same rows, with how far each replica is, who is behind of those that run, and what ended whom."""
-    lives: dict[ReplicaId, Life] = {}
+    lives: dict[ReplicaId, IncarnationTraces] = {}
     for row in rows:
         own = state.state_of(row.id)
         if own and row.started_at is not None and not row.id.is_helper:
             traces = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
             ended_at = None if row.phase is Phase.RUNNING else row.started_at + (row.duration_seconds or 0.0)
-            lives[row.id] = Life(traces, row.started_at, ended_at)
+            lives[row.id] = IncarnationTraces(traces, row.started_at, ended_at)
     chief = next((row.id for row in rows if row.is_chief), None)
-    standings = read_standings(lives, output, chief, now.at)
+    by_replica = read_all_progress(lives, output, chief, now.at)
     errors = {name: read_error(life.folder / ERROR) for name, life in lives.items() if life.ended_at is not None}
-    return tuple(row.replace(standing=standings.get(row.id, row.standing), error=errors.get(row.id)) for row in rows)
+    return tuple(row.replace(progress=by_replica.get(row.id, row.progress), error=errors.get(row.id)) for row in rows)

@@ -17,7 +17,7 @@ from drumline.store.clock import Moment
 from drumline.store.folder import RunFolder
 from drumline.store.home import RUNS, run_ids
 from drumline.store.index import Index, Summary, UnusableIndexError, spell_directory, stamp_of, use_index
-from drumline.store.reach import Reach, read_reach
+from drumline.store.reachability import Reachability, read_reachability
 from drumline.store.summary import summarise
 
 
@@ -28,7 +28,9 @@ class RunRow(Record):
     duration_seconds: float | None  # so far, if it goes on
     supervisor_gone: bool
     stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
-    reach: Reach | None = None  # of a run that goes on and whose supervisor lives elsewhere: whether that answers
+    reach: Reachability | None = (
+        None  # of a run that goes on and whose supervisor lives elsewhere: whether that answers
+    )
 
     @property
     def unreachable(self) -> str:
@@ -58,7 +60,7 @@ def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit:
     return Listing(tuple(rows[:limit]), limit is not None and len(rows) > limit, tuple(reader.problems.values()))
 
 
-def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reach | None = None) -> RunRow:
+def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reachability | None = None) -> RunRow:
     """A run as it stands now."""
     duration = summary.duration_seconds
     if not summary.is_final and summary.started_at is not None:
@@ -134,7 +136,7 @@ class _Reader:
         return self._row(summary, supervised=supervised)
 
     def _row(self, summary: Summary, *, supervised: bool) -> RunRow:
-        reach = None if summary.is_final else read_reach(self._folder(summary.id).path)
+        reach = None if summary.is_final else read_reachability(self._folder(summary.id).path)
         return make_row(summary, self._now, supervised=supervised, reach=reach)
 
     def _folder(self, run: str) -> RunFolder:

@@ -13,7 +13,7 @@ from drumline.run.scalars import progress_in
 from drumline.store.folder import RunFolder
 from drumline.store.scalars import BY_KERAS, EventFile, find_event_files, last_scalars
 from drumline.store.writers import pid_of, session_of
-from drumline.view.life import Life
+from drumline.view.incarnation import IncarnationTraces
 
 _MOST_FILES = 4  # of each replica
 
@@ -29,7 +29,7 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 
 
 def read_written(
-    output: str, lives: Mapping[ReplicaId, Life], chief: ReplicaId | None
+    output: str, lives: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
 ) -> dict[ReplicaId, tuple[Progress, float]]:
     """How far those are who wrote files that say so, and when they did.
 
@@ -47,7 +47,7 @@ def read_written(
 
 
 def _writers(
-    files: list[EventFile], lives: Mapping[ReplicaId, Life], chief: ReplicaId | None
+    files: list[EventFile], lives: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
 ) -> dict[ReplicaId, list[EventFile]]:
     """Files by who wrote them: a replica, a process that it started, or a process that is no more.
 
@@ -78,5 +78,5 @@ def _writers(
     return by_writer
 
 
-def _is_of(file: EventFile, life: Life) -> bool:
+def _is_of(file: EventFile, life: IncarnationTraces) -> bool:
     return int(life.started_at) <= file.made_at and (life.ended_at is None or file.made_at <= life.ended_at)

@@ -8,7 +8,7 @@ from typing import Annotated, cast
 from drumline.engine.options import Flag, Given
 from drumline.errors import InputError
 from drumline.plan.make import EnginePart
-from drumline.plan.rules import Finding
+from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
 from drumline.spec.struct import Meta
 from drumline.spec.types import Spec
@@ -38,8 +38,8 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     return part.replace(where=options.supervisor, is_elsewhere=True) if options.supervisor else part
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     """Yield what is unwise about the block."""
     options = cast("ToyOptions | None", spec.engine.options(engine))
     if options and options.nice == _MOST:
-        yield Finding(("engine", engine, "nice"), "leaves the replicas next to nothing", fatal=False)
+        yield SpecProblem(("engine", engine, "nice"), "leaves the replicas next to nothing", fatal=False)

@@ -10,8 +10,8 @@ from drumline.cli.card import spell_card
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Cause, Exit
 from drumline.run.progress import Progress
-from drumline.view.card import Card, Followers
-from drumline.view.standing import Standing
+from drumline.view.card import Card, LaterFailures
+from drumline.view.replica_progress import ReplicaProgress
 
 NOON = 1704110400.0
 
@@ -97,8 +97,8 @@ def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, rem
 
 def test_two_that_lost_each_other_are_told_how_far_they_were_and_what_helps() -> None:
     cause = Cause(None, 0, Exit(message="worker.0 and worker.1 lost each other"), "lost", "Unreachable")
-    far = Standing(Progress(step=137), at=NOON)
-    _, facts, *_, hint = spell_card("4", card(cause=cause, standing=far, standing_of=worker(0)), None)
+    far = ReplicaProgress(Progress(step=137), at=NOON)
+    _, facts, *_, hint = spell_card("4", card(cause=cause, progress=far, progress_of=worker(0)), None)
     assert facts.endswith("attempt 0, 4.worker.0 was at step 137")
     assert "`restart: {lost: 1}`" in hint
 
@@ -110,12 +110,12 @@ def test_an_error_of_ones_own_gets_no_advice() -> None:
 
 def test_what_became_of_the_others_is_one_line() -> None:
     followed = (
-        Followers((worker(0), worker(2)), "connection reset by peer"),
-        Followers((worker(3),), "ValueError: bad row", is_own=True),
-        Followers((worker(4),), "KeyError: 'x'", is_own=True),
+        LaterFailures((worker(0), worker(2)), "connection reset by peer"),
+        LaterFailures((worker(3),), "ValueError: bad row", is_own=True),
+        LaterFailures((worker(4),), "KeyError: 'x'", is_own=True),
     )
     stopped = tuple(map(worker, range(5, 12)))
-    assert spell_card("4", card(followed=followed, stopped=stopped), None)[-1] == (
+    assert spell_card("4", card(later_failures=followed, stopped=stopped), None)[-1] == (
         "┃ 4.worker.0, 4.worker.2 followed: connection reset by peer; 4.worker.3 failed alike;"
         " 4.worker.4 failed too: KeyError: 'x';"
         " 4.worker.5, 4.worker.6, 4.worker.7, 4.worker.8 and 3 more were stopped"

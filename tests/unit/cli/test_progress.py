@@ -6,7 +6,7 @@ import pytest
 
 from drumline.cli.progress import epoch_cell, step_cell
 from drumline.run.progress import Progress
-from drumline.view.standing import Standing
+from drumline.view.replica_progress import ReplicaProgress
 
 
 @pytest.mark.parametrize(
@@ -21,10 +21,10 @@ from drumline.view.standing import Standing
     ],
 )
 def test_epochs_that_are_reported_as_steps_are_not_shown_as_steps(progress: Progress, epoch: str, step: str) -> None:
-    standing = Standing(progress)
-    assert (epoch_cell(standing), step_cell(standing)) == (epoch, step)
+    replica_progress = ReplicaProgress(progress)
+    assert (epoch_cell(replica_progress), step_cell(replica_progress)) == (epoch, step)
 
 
 def test_who_is_behind_is_marked_whatever_it_counts() -> None:
-    assert step_cell(Standing(Progress(epoch=4, step=4), is_behind=True)) == "(behind)"
-    assert step_cell(Standing(Progress(step=9), is_behind=True)) == "9 (behind)"
+    assert step_cell(ReplicaProgress(Progress(epoch=4, step=4), is_behind=True)) == "(behind)"
+    assert step_cell(ReplicaProgress(Progress(step=9), is_behind=True)) == "9 (behind)"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.cli.text import span, utc
+from drumline.cli.text import utc
+from drumline.words import format_duration
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ from drumline.cli.text import span, utc
     ],
 )
 def test_a_length_of_time_is_told_in_its_largest_units(seconds: float, long: str, short: str) -> None:
-    assert (span(seconds), span(seconds, parts=1)) == (long, short)
+    assert (format_duration(seconds), format_duration(seconds, parts=1)) == (long, short)
 
 
 def test_times_are_utc_to_the_second() -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, ClassVar, Literal
 
 from drumline.engine.options import Flag, Given
 from drumline.plan.make import EnginePart
-from drumline.plan.rules import Finding
+from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
 from drumline.spec.struct import Meta
 from drumline.spec.types import Spec
@@ -38,10 +38,10 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     return EnginePart({"pace": options.pace, "wheels": int(given.flags.get("wheels", options.wheels))}, where="a toy")
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     options = spec.engine.options(engine)
     if options and options.wheels == 13:
-        yield Finding(("engine", engine, "wheels"), "13 wheels turn over")
+        yield SpecProblem(("engine", engine, "wheels"), "13 wheels turn over")
 '''
 PLAN = """
 import json, sys

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.load.engine import known_spec_type
-from drumline.plan.environment import complaints, pythons_of_tensorflow
+from drumline.plan.environment import environment_problems, pythons_of_tensorflow
 from drumline.plan.types import Environment, ReplicaId
 from drumline.spec.read import read_spec
 from scaffold.plans import plan_of
@@ -102,7 +102,7 @@ def test_each_tensorflow_has_its_pythons_as_far_as_drumline_runs_there(version: 
 )
 def test_an_environment_that_cannot_be_built_is_a_problem(text: str, problem: str | None) -> None:
     spec = read_spec(f"run: python train.py\n{text}\n".encode(), "drumline.yml", known_spec_type()).spec
-    assert [words for _, words in complaints(spec)] == ([] if problem is None else [problem])
+    assert [words for _, words in environment_problems(spec)] == ([] if problem is None else [problem])
 
 
 @pytest.mark.parametrize(

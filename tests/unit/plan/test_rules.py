@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from drumline.errors import SpecError
-from drumline.load.engine import all_findings, known_spec_type, plan_spec
+from drumline.load.engine import all_spec_problems, known_spec_type, plan_spec
 from drumline.load.load import check_spec
 from drumline.spec.read import read_spec
 from drumline.spec.types import Role, Roles, Run, Spec, Value
@@ -29,7 +29,7 @@ def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
 
 @given(wild_specs())
 def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
-    fatal = [finding for finding in all_findings(spec) if finding.fatal]
+    fatal = [finding for finding in all_spec_problems(spec) if finding.fatal]
     with pytest.raises(SpecError) if fatal else nullcontext() as caught:
         check_spec(to_yaml(spec).encode(), "drumline.yml")
     assert not caught or len(caught.value.problems) == len(fatal)
@@ -38,7 +38,7 @@ def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
 @given(wild_specs())
 def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
     reading = read_spec(to_yaml(spec).encode(), "drumline.yml", known_spec_type())
-    for finding in all_findings(spec):
+    for finding in all_spec_problems(spec):
         problem = reading.problem(finding.path, finding.message)
         assert problem.line is not None
         assert problem.message.isprintable()
@@ -47,12 +47,12 @@ def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
 @given(specs(), texts)
 def test_no_value_of_a_parameter_makes_a_problem(spec: Spec, value: str) -> None:
     other = spec.with_parameters(dict.fromkeys(spec.parameters, value))
-    assert [finding for finding in all_findings(other) if finding.fatal] == []
+    assert [finding for finding in all_spec_problems(other) if finding.fatal] == []
     plan_spec(other)
 
 
 def test_the_smallest_spec_has_nothing_to_be_said_about() -> None:
-    assert list(all_findings(SMALL)) == []
+    assert list(all_spec_problems(SMALL)) == []
 
 
 @pytest.mark.parametrize(
@@ -68,4 +68,4 @@ def test_a_variable_of_the_rendezvous_needs_an_override_wherever_it_stands(env: 
         Spec(project="x", run=SMALL.run, env=env),
         Spec(project="x", run=SMALL.run, roles=Roles(worker=Role(env=env))),
     ]
-    assert [any(finding.fatal for finding in all_findings(spec)) for spec in everywhere] == [fatal, fatal]
+    assert [any(finding.fatal for finding in all_spec_problems(spec)) for spec in everywhere] == [fatal, fatal]

@@ -33,7 +33,7 @@ def config(cluster: object, role: object = "worker", index: object = 0, **more: 
 
 
 def said(examination: Examination, level: str) -> list[tuple[str, str]]:
-    return [(finding.path, finding.message) for finding in examination.findings if finding.level == level]
+    return [(finding.path, finding.message) for finding in examination.diagnostics if finding.level == level]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def said(examination: Examination, level: str) -> list[tuple[str, str]]:
 def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) -> None:
     examination = examine(text)
     assert said(examination, "problem") == [("", sentence)]
-    assert (examination.ok, examination.task, examination.chief, examination.who) == (False, None, None, "")
+    assert (examination.ok, examination.task, examination.chief, examination.description) == (False, None, None, "")
 
 
 @pytest.mark.parametrize(
@@ -365,7 +365,7 @@ def test_a_node_is_told_who_it_is(
 ) -> None:
     examination = examine(config(cluster, role, index))
     assert examination.ok
-    assert examination.who == f"this node is {who}"
+    assert examination.description == f"this node is {who}"
     assert examination.task == ReplicaId(role, index)
     assert examination.chief == (ReplicaId.parse(chief) if chief else None)
 
@@ -388,9 +388,11 @@ def test_a_node_is_known_in_spite_of_problems_elsewhere() -> None:
 def test_the_two_machine_tutorials_own_values_are_fine(addresses: list[str], index: int) -> None:
     for task in ({"type": "worker", "index": index}, {"index": index, "type": "worker"}):
         examination = examine(json.dumps({"cluster": {"worker": addresses}, "task": task}))
-        assert examination.findings == ()
+        assert examination.diagnostics == ()
         assert examination.chief == ReplicaId("worker", 0)
-        assert examination.who.startswith(f"this node is worker.{index} on {addresses[index]}, one of 2 workers")
+        assert examination.description.startswith(
+            f"this node is worker.{index} on {addresses[index]}, one of 2 workers"
+        )
 
 
 def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow_reads_it() -> None:
@@ -398,7 +400,7 @@ def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow
     assert found.ok
     assert found.task == ReplicaId("worker", 1)
     assert ("cluster.worker", "lists index 1 only, as TensorFlow allows") in said(found, "note")
-    assert found.who == (
+    assert found.description == (
         "this node is worker.1 on b:1, one of the replicas of worker with 1 chief and 1 ps; chief.0 on c:1 is the chief"
     )
 
@@ -406,7 +408,7 @@ def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow
 def test_a_cluster_that_lists_one_of_several_workers_is_not_called_alone() -> None:
     found = examine(config({"worker": {"1": "b:1"}}, "worker", 1))
     assert said(found, "note") == [("cluster.worker", "lists index 1 only, as TensorFlow allows")]
-    assert "alone" not in found.who
+    assert "alone" not in found.description
 
 
 @pytest.mark.parametrize("key", ["model_dir", "service", "eval_session_master"])
@@ -446,7 +448,7 @@ def test_a_role_that_lists_all_of_its_replicas_by_their_indexes_is_not_said_to_l
     ],
 )
 def test_what_a_spec_can_say_is_converted(cluster: object, converts: set[str]) -> None:
-    assert {each.path for each in examine(config(cluster)).findings if each.converts} == converts
+    assert {each.path for each in examine(config(cluster)).diagnostics if each.converts} == converts
 
 
 def test_a_chief_is_in_a_cluster_that_lists_a_master_however_badly() -> None:

@@ -19,10 +19,10 @@ def test_what_is_made_for_any_cluster_is_fine_for_every_node(cluster: Cluster) -
     for role, addresses in cluster.items():
         for index, address in enumerate(addresses):
             examination = examine(json.dumps(tf_config(cluster, ReplicaId(role, index))))
-            assert not [each for each in examination.findings if each.level in ("problem", "warning")]
+            assert not [each for each in examination.diagnostics if each.level in ("problem", "warning")]
             assert examination.task == ReplicaId(role, index)
             assert examination.chief == ReplicaId("chief" if "chief" in cluster else "worker", 0)
-            assert f"this node is {role}.{index} on {address}," in examination.who
+            assert f"this node is {role}.{index} on {address}," in examination.description
 
 
 @given(clusters(), st.data())
@@ -57,12 +57,12 @@ def anything() -> st.SearchStrategy[Any]:
 
 def check_examination(examination: Examination) -> None:
     """Whatever was read: every line can be printed anywhere, and a node without problems is known."""
-    for finding in examination.findings:
+    for finding in examination.diagnostics:
         assert finding.message.isascii()
         assert "\n" not in finding.path + finding.message
         assert finding.path.isascii()
-    assert examination.who.isascii()
-    assert bool(examination.who) == (examination.task is not None)
+    assert examination.description.isascii()
+    assert bool(examination.description) == (examination.task is not None)
     assert examination.task is not None or not examination.ok
 
 
@@ -88,5 +88,5 @@ def test_broken_characters_from_the_environment_are_shown_as_escapes(character: 
     extra = {character: 0} if where == "key" else {}
     text = json.dumps({"cluster": cluster, "task": task, **extra}, ensure_ascii=False)
     examination = examine(text)
-    assert examination.findings
+    assert examination.diagnostics
     check_examination(examination)

@@ -13,7 +13,7 @@ from drumline.run.evidence import Peers, closing_exception, read_evidence
 from drumline.run.exception import text_lines, trim_traceback
 from drumline.run.progress import newest_first, read_piece, read_progress
 from drumline.run.steps import StepReader
-from drumline.words import span
+from drumline.words import format_duration
 from scaffold.growth import growth
 
 TRACEBACK = b"Traceback (most recent call last):\n"
@@ -115,7 +115,7 @@ NINES = "9" * 400
 def test_numbers_beyond_measure_are_no_rate(line: str) -> None:
     progress = read_progress(f"{line}\n".encode())
     for seconds in (progress.eta_seconds, progress.steps_eta_seconds):
-        assert seconds is None or span(seconds)
+        assert seconds is None or format_duration(seconds)
 
 
 @pytest.mark.parametrize("line", [f'  File "a", line {NINES * 20} in f', f"    f (a:{NINES * 20})"])
@@ -128,4 +128,4 @@ def test_a_frame_with_a_line_number_of_thousands_of_digits_is_none(line: str) ->
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])
 def test_a_time_beyond_measure_has_words(seconds: float) -> None:
-    assert span(seconds) == span(seconds, parts=1) == "ever"
+    assert format_duration(seconds) == format_duration(seconds, parts=1) == "ever"

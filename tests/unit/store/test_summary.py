@@ -87,7 +87,7 @@ def test_the_row_knows_its_project_parameters_and_line(tmp_path: Path) -> None:
     spec = f"{TWO_WORKERS}\nname: try\nparameters: {{lr: 0.1}}"
     row = summarise(write_run(tmp_path, 4, spec=spec, directory=link / ".." / "link"))
     assert (row.project, row.name, row.engine, row.framework) == ("digits", "try", "local", "plain")
-    assert (row.headcount, row.parameters) == ({"worker": 2}, '{"lr": "0.1"}')
+    assert (row.replica_counts, row.parameters) == ({"worker": 2}, '{"lr": "0.1"}')
     assert row.directory == str(real.resolve())
 
 

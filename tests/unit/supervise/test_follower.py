@@ -16,7 +16,7 @@ from drumline.run.event import StopRequested
 from drumline.runtime.lock import release_lock, take_lock
 from drumline.store.folder import RunFolder
 from drumline.store.launch import SENT_BY, add_facts
-from drumline.store.reach import ANSWERS, ENDED, UNREACHABLE, read_reach
+from drumline.store.reachability import ANSWERS, ENDED, UNREACHABLE, read_reachability
 from drumline.supervise.control import DONE, SAMPLED, ControlServer, RefreshCopy
 from drumline.supervise.follower import Follower, find_remote
 from drumline.supervise.remote import answer
@@ -111,7 +111,7 @@ def test_a_look_copies_what_there_is_now(tmp_path: Path) -> None:
             assert (run.here.path / LIFE / "log").read_bytes() == b"line\n" * (number + 1)
 
     here = follow(tmp_path, use)
-    reach = read_reach(here.path)
+    reach = read_reachability(here.path)
     assert reach
     assert reach.state == ENDED
 
@@ -127,13 +127,13 @@ def test_a_stop_is_passed_on_and_answered_when_it_is(tmp_path: Path) -> None:
         assert told == {"ok": False, "message": "run 4 was not asked to stop: nothing answers there"}
         await client.ask("look")
         assert (await client.hear(), await client.hear()) == (YES, DONE)
-        reach = read_reach(run.here.path)
+        reach = read_reachability(run.here.path)
         assert reach
         assert (reach.state, reach.message) == (UNREACHABLE, "nothing answers there")
         run.is_away = False
         await client.ask("look")
         assert (await client.hear(), await client.hear()) == (YES, DONE)
-        reach = read_reach(run.here.path)
+        reach = read_reachability(run.here.path)
         assert reach
         assert reach.state == ANSWERS
 

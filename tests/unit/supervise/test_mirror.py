@@ -16,8 +16,8 @@ from drumline.store.folder import RunFolder, create_folder
 from drumline.store.journal import read_journal
 from drumline.supervise.message import Answer, Piece, read_answer, write_head
 from drumline.supervise.mirror import Mirror
-from drumline.supervise.reach import read_state
 from drumline.supervise.remote import answer
+from drumline.supervise.requests import read_state
 from scaffold.past_runs import finished, write_run
 
 LIFE = "attempts/0/worker.0"

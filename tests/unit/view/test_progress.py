@@ -13,9 +13,9 @@ from drumline.run.pace import Pace
 from drumline.run.progress import Progress
 from drumline.runtime.progress import write_report
 from drumline.store.logs import LONGEST_BAR, MARK, read_tail
-from drumline.view.behind import find_behind
-from drumline.view.progress import TAIL_BYTES, read_standing
-from drumline.view.standing import Standing
+from drumline.view.progress import TAIL_BYTES, read_replica_progress
+from drumline.view.replica_progress import ReplicaProgress
+from drumline.view.stragglers import find_stragglers
 from scaffold.past_runs import NOON
 
 BAR = "\r%3d/999 ━━━━━━━━━━ 3s 10ms/step - loss: 0.%04d\b\b\b\b"
@@ -27,23 +27,23 @@ def write_log(folder: Path, text: str, at: float = NOON) -> None:
 
 
 def test_a_life_without_a_log_is_as_far_as_nobody_knows(tmp_path: Path) -> None:
-    assert read_standing(tmp_path, NOON) == Standing()
+    assert read_replica_progress(tmp_path, NOON) == ReplicaProgress()
     write_log(tmp_path, "loading data\n")
-    assert read_standing(tmp_path, NOON) == Standing()
+    assert read_replica_progress(tmp_path, NOON) == ReplicaProgress()
 
 
-def steps_of(standing: Standing) -> tuple[int | None, ...]:
-    found = standing.progress
+def steps_of(replica_progress: ReplicaProgress) -> tuple[int | None, ...]:
+    found = replica_progress.progress
     return found.epoch, found.epochs, found.step, found.steps
 
 
 def test_a_bar_says_how_long_it_takes_while_it_moves(tmp_path: Path) -> None:
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
-    standing = read_standing(tmp_path, NOON + 1)
-    assert standing.progress.replace(rate=None, is_latest=False) == Progress(2, 3, 32, 100, 0.31)
-    assert (standing.at, standing.steps_eta_seconds, standing.eta_seconds) == (NOON, 33.0, 83.0)
-    for later in (read_standing(tmp_path, NOON + 3600), read_standing(tmp_path, NOON + 1, runs=False)):
-        assert later.progress == standing.progress
+    replica_progress = read_replica_progress(tmp_path, NOON + 1)
+    assert replica_progress.progress.replace(rate=None, is_latest=False) == Progress(2, 3, 32, 100, 0.31)
+    assert (replica_progress.at, replica_progress.steps_eta_seconds, replica_progress.eta_seconds) == (NOON, 33.0, 83.0)
+    for later in (read_replica_progress(tmp_path, NOON + 3600), read_replica_progress(tmp_path, NOON + 1, runs=False)):
+        assert later.progress == replica_progress.progress
         assert (later.steps_eta_seconds, later.eta_seconds) == (None, None)
 
 
@@ -51,7 +51,7 @@ def test_a_bar_drawn_for_hours_is_still_known_to_be_of_its_epoch(tmp_path: Path)
     states = "".join(BAR % (step, step) for step in range(1, 999))
     write_log(tmp_path, "x" * TAIL_BYTES + f"\nEpoch 1/9\n{states}\nEpoch 2/9\n{states}")
     assert len(states.encode()) > 2 * TAIL_BYTES
-    assert steps_of(read_standing(tmp_path, NOON)) == (2, 9, 998, 999)
+    assert steps_of(read_replica_progress(tmp_path, NOON)) == (2, 9, 998, 999)
 
 
 def test_what_stands_above_is_not_taken_for_more_than_the_line_below_it(tmp_path: Path) -> None:
@@ -60,13 +60,13 @@ def test_what_stands_above_is_not_taken_for_more_than_the_line_below_it(tmp_path
         for more in range(TAIL_BYTES - 200, TAIL_BYTES + 200, 7):
             evaluation = "x" * (more - 60) + "\n3/3 ━━━━━━━━━━ 0s 20ms/step - loss: 0.7000\n"
             write_log(tmp_path, f"Epoch 2/9\n{states}{end}{evaluation}")
-            assert steps_of(read_standing(tmp_path, NOON)) == (None, None, 3, 3)
+            assert steps_of(read_replica_progress(tmp_path, NOON)) == (None, None, 3, 3)
 
 
 def test_of_a_line_that_is_too_long_only_the_end_is_read(tmp_path: Path) -> None:
     states = "".join(BAR % (step, step) for step in range(1, 999))
     write_log(tmp_path, "Epoch 2/9\n" + states * (LONGEST_BAR // len(states) + 2))
-    assert steps_of(read_standing(tmp_path, NOON)) == (None, None, 998, 999)
+    assert steps_of(read_replica_progress(tmp_path, NOON)) == (None, None, 998, 999)
 
 
 @pytest.mark.parametrize("size", [1, 7, 30, 200, 5000])
@@ -82,11 +82,11 @@ def test_a_report_is_believed_before_the_log(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
     runtime.report(step=132)
-    found = read_standing(tmp_path, NOON)
+    found = read_replica_progress(tmp_path, NOON)
     assert found.progress == Progress(epoch=2, epochs=3, step=132, loss=0.31, is_latest=True)
     assert (found.is_global, found.eta_seconds, found.steps_eta_seconds) == (True, None, None)
     runtime.report(step=133, loss=0.25, epoch=3)
-    found = read_standing(tmp_path, NOON)
+    found = read_replica_progress(tmp_path, NOON)
     assert found.progress == Progress(epoch=3, step=133, loss=0.25, is_latest=True)
     assert not found.is_global
 
@@ -94,7 +94,7 @@ def test_a_report_is_believed_before_the_log(tmp_path: Path, monkeypatch: pytest
 def test_a_report_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     runtime.report(step=7, loss=float("inf"))
-    assert read_standing(tmp_path, NOON).progress == Progress(step=7, loss=float("inf"), is_latest=True)
+    assert read_replica_progress(tmp_path, NOON).progress == Progress(step=7, loss=float("inf"), is_latest=True)
 
 
 def write_lines(folder: Path, lines: list[str], *, every: float, exact: bool = True) -> float:
@@ -111,25 +111,33 @@ def write_lines(folder: Path, lines: list[str], *, every: float, exact: bool = T
 def test_lines_without_a_time_have_the_pace_of_their_marks(tmp_path: Path) -> None:
     lines = [f"Epoch [2/3], Step [{step}/100], Loss: 0.5" for step in range(10, 70, 10)]
     at = write_lines(tmp_path, ["loading data", *lines], every=5)
-    standing = read_standing(tmp_path, at)
-    assert standing.pace == Pace(rate=2.0, seconds=25.0, counts=50, every_seconds=5.0)
-    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (2.0, 20.0, 70.0)
-    later = read_standing(tmp_path, at + 15)
+    replica_progress = read_replica_progress(tmp_path, at)
+    assert replica_progress.pace == Pace(rate=2.0, seconds=25.0, counts=50, every_seconds=5.0)
+    assert (replica_progress.steps_per_second, replica_progress.steps_eta_seconds, replica_progress.eta_seconds) == (
+        2.0,
+        20.0,
+        70.0,
+    )
+    later = read_replica_progress(tmp_path, at + 15)
     assert (later.steps_eta_seconds, later.eta_seconds) == (5.0, 55.0)
-    assert read_standing(tmp_path, at + 30).steps_eta_seconds is None  # by then it should have been there
-    for unknown in (read_standing(tmp_path, at + 61), read_standing(tmp_path, at, runs=False)):
-        assert (unknown.pace, unknown.eta_seconds, unknown.progress) == (None, None, standing.progress)
+    assert read_replica_progress(tmp_path, at + 30).steps_eta_seconds is None  # by then it should have been there
+    for unknown in (read_replica_progress(tmp_path, at + 61), read_replica_progress(tmp_path, at, runs=False)):
+        assert (unknown.pace, unknown.eta_seconds, unknown.progress) == (None, None, replica_progress.progress)
 
 
 def test_epochs_have_a_pace_too(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"epoch {epoch}/9: loss 0.5" for epoch in range(1, 5)], every=100)
-    standing = read_standing(tmp_path, at + 150)  # it is always as silent
-    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (None, None, 350.0)
+    replica_progress = read_replica_progress(tmp_path, at + 150)  # it is always as silent
+    assert (replica_progress.steps_per_second, replica_progress.steps_eta_seconds, replica_progress.eta_seconds) == (
+        None,
+        None,
+        350.0,
+    )
 
 
 def test_an_epoch_that_is_only_announced_has_no_pace(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"Epoch {epoch}/9" for epoch in range(1, 5)], every=10)
-    assert read_standing(tmp_path, at).eta_seconds is None
+    assert read_replica_progress(tmp_path, at).eta_seconds is None
 
 
 @pytest.mark.parametrize(
@@ -145,23 +153,23 @@ def test_an_epoch_that_is_only_announced_has_no_pace(tmp_path: Path) -> None:
 )
 def test_what_was_not_counted_on_has_no_pace(tmp_path: Path, lines: list[str], every: float) -> None:
     at = write_lines(tmp_path, lines, every=every)
-    standing = read_standing(tmp_path, at)
-    assert (standing.pace, standing.steps_eta_seconds) == (None, None)
-    assert standing.progress.step is not None
+    replica_progress = read_replica_progress(tmp_path, at)
+    assert (replica_progress.pace, replica_progress.steps_eta_seconds) == (None, None)
+    assert replica_progress.progress.step is not None
 
 
 def test_times_that_nobody_saw_are_no_pace(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"step {step}/90 loss 1" for step in (10, 20, 30)], every=10, exact=False)
-    assert read_standing(tmp_path, at).pace is None
+    assert read_replica_progress(tmp_path, at).pace is None
     (tmp_path / "marks").unlink()
-    assert read_standing(tmp_path, at).pace is None
+    assert read_replica_progress(tmp_path, at).pace is None
 
 
 def test_lines_that_come_in_heaps_have_the_same_pace(tmp_path: Path) -> None:
     lines = [f"step {step}/900 loss 1" for step in range(1, 31)]
     heaps = ["\n".join(lines[at : at + 10]) for at in range(0, 30, 10)]
     at = write_lines(tmp_path, heaps, every=5)
-    pace = read_standing(tmp_path, at).pace
+    pace = read_replica_progress(tmp_path, at).pace
     assert pace
     assert pace.rate == 2.0
 
@@ -170,12 +178,16 @@ def test_reports_have_a_pace_and_may_name_their_totals(tmp_path: Path, monkeypat
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     for step in range(1, 12):
         write_report(step, {"steps": 21}, lambda: NOON + 2 * step)  # noqa: B023
-    standing = read_standing(tmp_path, NOON + 23)
-    assert standing.progress == Progress(step=11, steps=21, is_latest=True)
-    assert standing.pace == Pace(0.5, 20.0, 10, 2.0)
-    assert (standing.steps_per_second, standing.steps_eta_seconds, standing.eta_seconds) == (0.5, 19.0, None)
+    replica_progress = read_replica_progress(tmp_path, NOON + 23)
+    assert replica_progress.progress == Progress(step=11, steps=21, is_latest=True)
+    assert replica_progress.pace == Pace(0.5, 20.0, 10, 2.0)
+    assert (replica_progress.steps_per_second, replica_progress.steps_eta_seconds, replica_progress.eta_seconds) == (
+        0.5,
+        19.0,
+        None,
+    )
     write_report(1, {"steps": 21}, lambda: NOON + 24)  # from the beginning, and with it the pace
-    assert read_standing(tmp_path, NOON + 24).pace is None
+    assert read_replica_progress(tmp_path, NOON + 24).pace is None
 
 
 def test_the_pace_of_reports_is_that_of_the_last_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,18 +196,18 @@ def test_the_pace_of_reports_is_that_of_the_last_minutes(tmp_path: Path, monkeyp
     for step in range(1, 100):
         at += 100 if step < 10 else 5
         write_report(step, {}, lambda: at)  # noqa: B023
-    pace = read_standing(tmp_path, at).pace
+    pace = read_replica_progress(tmp_path, at).pace
     assert pace
     assert pace.rate == pytest.approx(0.2)
     assert pace.seconds <= 130
 
 
-def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, counts: int = 100) -> Standing:
-    return Standing(Progress(step=500, steps=steps), NOON, pace=Pace(rate, seconds, counts, 1.0))
+def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, counts: int = 100) -> ReplicaProgress:
+    return ReplicaProgress(Progress(step=500, steps=steps), NOON, pace=Pace(rate, seconds, counts, 1.0))
 
 
 @pytest.mark.parametrize(
-    ("standings", "expected"),
+    ("by_replica", "expected"),
     [
         ((paced(10), paced(6)), [1]),
         ((paced(10), paced(7.5)), []),  # noise
@@ -204,30 +216,32 @@ def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, count
         ((paced(10), paced(2, counts=3)), []),
         ((paced(10, steps=100), paced(2, steps=500)), []),  # their steps are not the same
         ((paced(10), paced(2).replace(is_reported=True)), []),
-        ((paced(10), Standing()), []),
+        ((paced(10), ReplicaProgress()), []),
         ((paced(2),), []),
     ],
 )
-def test_who_is_much_slower_is_found_wherever_it_is(standings: tuple[Standing, ...], expected: list[int]) -> None:
-    assert behind(*standings) == expected
-    assert behind(*standings, role="evaluator") == []
+def test_who_is_much_slower_is_found_wherever_it_is(
+    by_replica: tuple[ReplicaProgress, ...], expected: list[int]
+) -> None:
+    assert behind(*by_replica) == expected
+    assert behind(*by_replica, role="evaluator") == []
 
 
-def bar(step: int, *, epoch: int | None = 2, at: float = NOON, rate: float | None = 10.0) -> Standing:
-    return Standing(Progress(epoch, 9, step, 1000, 0.5, rate, is_latest=True), at)
+def bar(step: int, *, epoch: int | None = 2, at: float = NOON, rate: float | None = 10.0) -> ReplicaProgress:
+    return ReplicaProgress(Progress(epoch, 9, step, 1000, 0.5, rate, is_latest=True), at)
 
 
-def report(step: int, *, at: float = NOON) -> Standing:
-    return Standing(Progress(step=step, is_latest=True), at, is_global=True)
+def report(step: int, *, at: float = NOON) -> ReplicaProgress:
+    return ReplicaProgress(Progress(step=step, is_latest=True), at, is_global=True)
 
 
-def behind(*standings: Standing, role: str = "worker", age: float = 100.0) -> list[int]:
-    names = {ReplicaId(role, index): standing for index, standing in enumerate(standings)}
-    return sorted(name.index for name in find_behind(names, dict.fromkeys(names, age)))
+def behind(*by_replica: ReplicaProgress, role: str = "worker", age: float = 100.0) -> list[int]:
+    names = {ReplicaId(role, index): replica_progress for index, replica_progress in enumerate(by_replica)}
+    return sorted(name.index for name in find_stragglers(names, dict.fromkeys(names, age)))
 
 
 @pytest.mark.parametrize(
-    ("standings", "expected"),
+    ("by_replica", "expected"),
     [
         ((bar(500), bar(300)), [1]),
         ((bar(500), bar(401)), []),  # a fifth is not well behind
@@ -240,11 +254,11 @@ def behind(*standings: Standing, role: str = "worker", age: float = 100.0) -> li
         ((bar(500, epoch=None), bar(300, epoch=None)), []),  # it may be in its next epoch
         ((report(500), report(300)), [1]),
         ((report(500), bar(300)), []),
-        ((Standing(), bar(300), report(1)), []),
+        ((ReplicaProgress(), bar(300), report(1)), []),
     ],
 )
-def test_who_is_well_behind_the_middle_is_found(standings: tuple[Standing, ...], expected: list[int]) -> None:
-    assert behind(*standings) == expected
+def test_who_is_well_behind_the_middle_is_found(by_replica: tuple[ReplicaProgress, ...], expected: list[int]) -> None:
+    assert behind(*by_replica) == expected
 
 
 def test_who_was_only_silent_is_not_behind() -> None:
@@ -266,5 +280,5 @@ def test_only_who_trains_side_by_side_is_compared() -> None:
     assert behind(bar(500), bar(300), role="evaluator") == []
     chief = ReplicaId("chief", 0)
     line = {chief: bar(500), ReplicaId("worker", 0): bar(300), ReplicaId("worker", 1): bar(500)}
-    assert find_behind(line, dict.fromkeys(line, 100.0)) == {ReplicaId("worker", 0)}
-    assert find_behind(line, {chief: 100.0}) == set()  # who has ended is no more behind
+    assert find_stragglers(line, dict.fromkeys(line, 100.0)) == {ReplicaId("worker", 0)}
+    assert find_stragglers(line, {chief: 100.0}) == set()  # who has ended is no more behind

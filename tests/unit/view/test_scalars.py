@@ -13,8 +13,8 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.progress import Progress
 from drumline.store.scalars import find_event_files
-from drumline.view.life import Life
-from drumline.view.progress import read_standings
+from drumline.view.incarnation import IncarnationTraces
+from drumline.view.progress import read_all_progress
 from drumline.view.scalars import read_written
 
 WRITTEN = Path(__file__).parents[1] / "run" / "scalars"
@@ -23,11 +23,13 @@ NOW = time.time()
 DEAD = 4_000_001  # more than any machine numbers its processes to
 
 
-def life(run: Path, replica: ReplicaId, pid: int, *, started: float = NOW - 100, ended: float | None = None) -> Life:
+def life(
+    run: Path, replica: ReplicaId, pid: int, *, started: float = NOW - 100, ended: float | None = None
+) -> IncarnationTraces:
     folder = run / "attempts" / "0" / str(replica)
     folder.mkdir(parents=True)
     (folder / "keeper").write_text(json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": pid, "ticks": 7}) + "\n")
-    return Life(folder, started, ended)
+    return IncarnationTraces(folder, started, ended)
 
 
 def write(output: Path, folder: str, pid: int | None, *, at: float = NOW, kind: str = "script") -> Path:
@@ -51,7 +53,7 @@ def plain(progress: Progress) -> Progress:
     return rounded(progress).replace(rate=None, is_latest=False)
 
 
-def progress_of(output: Path, *lives: tuple[ReplicaId, Life]) -> dict[ReplicaId, Progress]:
+def progress_of(output: Path, *lives: tuple[ReplicaId, IncarnationTraces]) -> dict[ReplicaId, Progress]:
     return {name: rounded(found) for name, (found, _) in read_written(str(output), dict(lives), CHIEF).items()}
 
 
@@ -107,7 +109,7 @@ def test_a_log_is_believed_first_and_what_it_leaves_open_is_filled(run: Path) ->
     lives = {CHIEF: life(run, CHIEF, 11), OTHER: life(run, OTHER, 12)}
     (lives[CHIEF].folder / "log").write_text("Epoch 2/3\n")
     (lives[OTHER].folder / "log").write_text("step 7 loss 0.5\n")
-    found = read_standings(lives, str(run / "output"), CHIEF, NOW)
+    found = read_all_progress(lives, str(run / "output"), CHIEF, NOW)
     assert plain(found[CHIEF].progress) == Progress(2, 3, loss=0.033)
     assert plain(found[OTHER].progress) == Progress(step=7, loss=0.5)
 

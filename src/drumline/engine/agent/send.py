@@ -13,7 +13,7 @@ from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError
 from drumline.record import Record
-from drumline.words import bulk
+from drumline.words import decimal_size
 
 KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
 KEEP_BYTES = 4 << 30
@@ -149,8 +149,8 @@ class _Sending:
         needed, free = 2 * sum(sizes.get(each, 0) for each in answer.missing), answer.free_bytes
         if needed > free:
             raise EngineError(
-                f"{self._agent.host} has no room for {self._what}: it takes {bulk(needed)} below"
-                f" {clean_text(answer.folder)}, where {bulk(free)} are free",
+                f"{self._agent.host} has no room for {self._what}: it takes {decimal_size(needed)} below"
+                f" {clean_text(answer.folder)}, where {decimal_size(free)} are free",
                 hint=self._agent.folder_hint,
             )
 

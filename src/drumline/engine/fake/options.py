@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from drumline.engine.options import Flag, Given
 from drumline.plan.make import EnginePart
-from drumline.plan.rules import Finding
+from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
 from drumline.spec.types import Spec
 
@@ -23,7 +23,7 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     return EnginePart()
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     """Yield nothing."""
     del spec, engine
     return iter(())

@@ -8,8 +8,8 @@ from drumline.engine.kubernetes.plan_options import Cluster
 from drumline.engine.options import Flag, Given
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, data_of, roles_of
-from drumline.plan.rules import Finding, about_volume
 from drumline.plan.rules import Path as At
+from drumline.plan.rules import SpecProblem, about_volume
 from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text, named
 from drumline.spec.struct import Meta, field, structs
 from drumline.spec.types import Spec, Volume
@@ -117,7 +117,7 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     )
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     """Yield what is impossible about the engine's block."""
     options = _options(spec, engine)
     if options is None:
@@ -130,12 +130,12 @@ def problems(spec: Spec, engine: str) -> Iterator[Finding]:
     for index, each in enumerate(options.tolerations):
         if each.key is None and (each.operator != "Exists" or each.value is not None):
             at = (*path, "tolerations", index)
-            yield Finding(at, "give a `key`; only `operator: Exists` alone means every taint")
+            yield SpecProblem(at, "give a `key`; only `operator: Exists` alone means every taint")
         elif each.operator == "Exists" and each.value is not None:
-            yield Finding((*path, "tolerations", index), "`Exists` has no `value`; leave one of them out")
+            yield SpecProblem((*path, "tolerations", index), "`Exists` has no `value`; leave one of them out")
     for key in options.labels:
         if key.startswith(("drumline.dev/", "app.kubernetes.io/managed-by")):
-            yield Finding((*path, "labels", key), "is set by drumline; choose another name")
+            yield SpecProblem((*path, "labels", key), "is set by drumline; choose another name")
 
 
 def _options(spec: Spec, engine: str) -> KubernetesOptions | None:
@@ -161,17 +161,17 @@ def _cluster(spec: Spec, options: KubernetesOptions) -> Cluster:
     )
 
 
-def _about_image(path: At, image: Image) -> Iterator[Finding]:
+def _about_image(path: At, image: Image) -> Iterator[SpecProblem]:
     given = [key for key in ("name", "dockerfile", "base") if getattr(image, key) is not None]
     if len(given) != 1:
-        yield Finding(path, "give the name of an image, or a `dockerfile`, or a `base`, and only one of them")
+        yield SpecProblem(path, "give the name of an image, or a `dockerfile`, or a `base`, and only one of them")
         return
     if image.context is not None and image.dockerfile is None:
-        yield Finding((*path, "context"), "goes with a `dockerfile`; leave it out")
+        yield SpecProblem((*path, "context"), "goes with a `dockerfile`; leave it out")
     if image.install and image.base is None:
-        yield Finding((*path, "install"), "goes with a `base`; leave it out")
+        yield SpecProblem((*path, "install"), "goes with a `base`; leave it out")
     if image.registry is not None and image.name is not None:
-        yield Finding((*path, "registry"), "is where a built image goes; this one is there already")
+        yield SpecProblem((*path, "registry"), "is where a built image goes; this one is there already")
 
 
 def _mount(output: str | None) -> str | None:

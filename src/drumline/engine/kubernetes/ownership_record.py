@@ -21,7 +21,7 @@ from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.answer_fields import mapping
 from drumline.engine.kubernetes.paths import Object
 from drumline.errors import EngineError
-from drumline.words import of_system
+from drumline.words import describe_os_error
 
 RECORD = "cluster"  # the file in the run's folder
 MARK = f"{names.PREFIX}/mark"
@@ -62,7 +62,7 @@ class OwnershipRecord:
             else:
                 beside.replace(self._path)
         except OSError as error:
-            raise EngineError(f"the run's folder cannot be written: {of_system(error)}") from None
+            raise EngineError(f"the run's folder cannot be written: {describe_os_error(error)}") from None
         self.reload()
 
     def add_owner(self, uid: str) -> None:
@@ -106,7 +106,7 @@ class OwnershipRecord:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise EngineError(f"the run's folder cannot be read: {of_system(error)}") from None
+            raise EngineError(f"the run's folder cannot be read: {describe_os_error(error)}") from None
         self.is_new = False
         for line in lines:
             try:
@@ -124,7 +124,7 @@ class OwnershipRecord:
         try:
             _write(self._path, json.dumps(data).encode() + b"\n", os.O_APPEND)
         except OSError as error:
-            raise EngineError(f"the run's folder cannot be written: {of_system(error)}") from None
+            raise EngineError(f"the run's folder cannot be written: {describe_os_error(error)}") from None
         self.is_new = False
 
 

@@ -15,7 +15,7 @@ from drumline.engine.protocol import Site
 from drumline.errors import InputError
 from drumline.plan.types import Plan
 from drumline.record import Record
-from drumline.words import bulk, count
+from drumline.words import count, decimal_size
 
 PART_BYTES = 700_000  # a ConfigMap may have 1 MiB, and travels as base64 in a request of at most 1.5 MiB
 MOST_BYTES = 8 << 20  # compressed: a dozen ConfigMaps. All of etcd is 2 GiB by default, and every node reads them
@@ -67,10 +67,10 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
         return
     if packed_bytes is not None and packed_bytes <= MOST_BYTES:
         return
-    packed = "" if packed_bytes is None else f", {bulk(packed_bytes)} compressed"
+    packed = "" if packed_bytes is None else f", {decimal_size(packed_bytes)} compressed"
     raise InputError(
-        f"the project is {bulk(size)} in {count(count_files(tree), 'file')}{packed}; a cluster's API should carry no"
-        f" more than {bulk(MOST_BYTES)} compressed. The largest are\n{list_largest(tree)}",
+        f"the project is {decimal_size(size)} in {count(count_files(tree), 'file')}{packed}; a cluster's API"
+        f" should carry no more than {decimal_size(MOST_BYTES)} compressed. The largest are\n{list_largest(tree)}",
         hint=f"name what the training does not read in {OWN}, with lines as in .gitignore; mount data as a volume; or"
         " build the project into the image and say `code: false`",
     )

@@ -43,7 +43,7 @@ from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 from drumline.run.usage import Usage
 from drumline.runtime.keeper import boot_id
-from drumline.words import span
+from drumline.words import format_duration
 
 _REMOVE_SECONDS = 600.0
 _DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
@@ -277,7 +277,7 @@ class ClusterSession:
             self._release_waiting()
             for pod in change.objects:
                 if is_unreachable(pod) and not is_terminating(pod):
-                    lost = span(cluster_of(self._plan).lost_seconds)
+                    lost = format_duration(cluster_of(self._plan).lost_seconds)
                     node = text(mapping(pod.get("spec")).get("nodeName"))
                     self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
 

@@ -7,7 +7,7 @@ from drumline.engine.local.planned import LocalPlan
 from drumline.engine.options import Flag, Given
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart
-from drumline.plan.rules import Finding
+from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
 from drumline.spec.struct import Meta
 from drumline.spec.types import Spec
@@ -43,7 +43,7 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     return EnginePart(to_options(LocalPlan(private_network=private)), forks_warm=True)
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     """Yield what cannot be had of a network."""
     network = _network(spec, engine)
     if isinstance(network, Network) and network.outgoing:
@@ -53,7 +53,7 @@ def problems(spec: Spec, engine: str) -> Iterator[Finding]:
             if network.private
             else "says something of a private network only; leave it out"
         )
-        yield Finding(("engine", engine, "network", "outgoing"), message)
+        yield SpecProblem(("engine", engine, "network", "outgoing"), message)
 
 
 def _network(spec: Spec, engine: str) -> str | Network:

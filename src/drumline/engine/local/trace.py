@@ -16,7 +16,7 @@ from drumline.run.event import Exit
 from drumline.runtime.keeper import start_ticks
 from drumline.runtime.lock import is_locked
 from drumline.runtime.private import NOT_REGULAR, open_file, read_regular
-from drumline.words import size, span
+from drumline.words import format_duration, size
 
 # More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
 _ROOM = b"\n" * 1024
@@ -157,7 +157,7 @@ def _exit(known: Mapping[str, Any]) -> Exit:
     end = Exit(known.get("code"), known.get("signal"), *describe_out_of_memory(known))
     if "lease" not in known:
         return end
-    message = f"nobody had asked after it for {span(known['lease'])}, so its lease was over"
+    message = f"nobody had asked after it for {format_duration(known['lease'])}, so its lease was over"
     return end.replace(message=message, reason="LeaseOver")
 
 

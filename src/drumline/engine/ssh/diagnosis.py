@@ -11,7 +11,7 @@ from drumline.engine.ssh.planned import Host, Hosts
 from drumline.errors import InputError
 from drumline.plan.types import Plan
 from drumline.record import Record
-from drumline.words import count, listed, size, span
+from drumline.words import count, format_duration, listed, size
 
 _LITTLE_BYTES = 1 << 30
 _TOO_LITTLE_BYTES = 16 << 20
@@ -79,9 +79,10 @@ def judge_clocks(hosts: Sequence[Found]) -> Health:
     """Whether clocks are alike, ours among them."""
     wrong = [each for each in hosts if abs(each.skew_seconds) >= _SKEW_SECONDS]
     if not wrong:
-        return Health("clocks", FINE, f"within {span(_SKEW_SECONDS, parts=1)} of this machine's")
+        return Health("clocks", FINE, f"within {format_duration(_SKEW_SECONDS, parts=1)} of this machine's")
     words = [
-        f"{each.name} is {span(abs(each.skew_seconds))} {'fast' if each.skew_seconds > 0 else 'slow'}" for each in wrong
+        f"{each.name} is {format_duration(abs(each.skew_seconds))} {'fast' if each.skew_seconds > 0 else 'slow'}"
+        for each in wrong
     ]
     return Health("clocks", UNSURE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
 

@@ -15,7 +15,7 @@ from drumline.engine.ssh.planned import hosts_of
 from drumline.errors import InputError
 from drumline.plan.types import Plan
 from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
-from drumline.words import bulk
+from drumline.words import decimal_size
 
 AMONG_CODE = "one host could replace the code that runs on the others, since it is the project's folder or holds it"
 AMONG_CODE_HINT = "name a folder of its own, as `output: results`, or one that all hosts share: `ssh: {shared: PATH}`"
@@ -48,7 +48,9 @@ def remarks(plan: Plan, site: Site) -> Sequence[str]:
     size = sum(entry.size_bytes for entry in tree.entries)
     if size < _LARGE_BYTES:
         return tree.remarks
-    large = f"the project is {bulk(size)} for every host; {OWN} leaves out what they do not need. The largest are"
+    large = (
+        f"the project is {decimal_size(size)} for every host; {OWN} leaves out what they do not need. The largest are"
+    )
     return (*tree.remarks, f"{large}\n{list_largest(tree)}")
 
 

@@ -20,7 +20,7 @@ from drumline.run.unverified import UnverifiedHost, unverified_from_text, unveri
 from drumline.runtime.keeper import LEFTOVER_GRACE_SECONDS
 from drumline.runtime.order import lease_ends_within
 from drumline.runtime.private import write_file
-from drumline.words import span
+from drumline.words import format_duration
 
 LOOK_SECONDS = 0.5
 _SILENT_SECONDS = 5.0
@@ -77,11 +77,11 @@ class HostMonitor:
         link = self._links[host]
         silent = 0.0 if link.is_up else moment - max(link.answered_at, self._awake_since)
         if silent >= self._hosts.lost_seconds:
-            how = f"has not answered for {span(silent)}"
+            how = f"has not answered for {format_duration(silent)}"
         elif link.is_broken:
             how = "is not used any more"
         elif self._is_overdue(host, moment):
-            how = f"has not reported the end of what was killed within {span(self._overdue_seconds)}"
+            how = f"has not reported the end of what was killed within {format_duration(self._overdue_seconds)}"
         else:
             if silent >= _SILENT_SECONDS and host not in self._silent and is_used:
                 self._silent.add(host)
@@ -106,14 +106,14 @@ class HostMonitor:
     def _describe_silent(self, host: str, silent: float) -> HostSilent:
         trouble = self._links[host].trouble
         why = f": {trouble.message}" if trouble else ""
-        left = span(self._hosts.lost_seconds - silent, parts=1)
+        left = format_duration(self._hosts.lost_seconds - silent, parts=1)
         return HostSilent(
-            f"{host} has not answered for {span(silent)}{why}; its replicas go on, and in {left} it is lost"
+            f"{host} has not answered for {format_duration(silent)}{why}; its replicas go on, and in {left} it is lost"
         )
 
     def _describe_lost(self, host: str, how: str) -> HostLost:
         lease = self._hosts.lease_seconds
-        ends = f"; whatever runs there ends by itself within {span(lease)}" if lease else ""
+        ends = f"; whatever runs there ends by itself within {format_duration(lease)}" if lease else ""
         trouble = self._links[host].trouble  # of one that is only away, nothing more is known
         why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
         return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))

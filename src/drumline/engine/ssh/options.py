@@ -9,8 +9,8 @@ from drumline.engine.options import Flag, Given
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, roles_of
-from drumline.plan.rules import Finding, named_roles
 from drumline.plan.rules import Path as At
+from drumline.plan.rules import SpecProblem, named_roles
 from drumline.spec.block import Block, Bytes, Path, Patience, Port, Seconds, Text
 from drumline.spec.hosts import PLACE_PATTERN, HostName, read_hosts
 from drumline.spec.struct import Meta, structs
@@ -80,7 +80,7 @@ def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
     return EnginePart(to_options(found), where, is_elsewhere=True, fetches_output=True, forks_warm=True)
 
 
-def problems(spec: Spec, engine: str) -> Iterator[Finding]:
+def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     """Yield what is impossible about hosts, and about the hosts of roles."""
     options = _options(spec, engine)
     if options:
@@ -92,7 +92,7 @@ def problems(spec: Spec, engine: str) -> Iterator[Finding]:
         for index, host in enumerate(role.hosts):
             if known and host not in known:
                 message = f"`{host}` is not among `engine.{engine}.hosts`"
-                yield Finding(("roles", name, "hosts", index), message, follows_from=(("engine", engine, "hosts"),))
+                yield SpecProblem(("roles", name, "hosts", index), message, follows_from=(("engine", engine, "hosts"),))
 
 
 def _options(spec: Spec, engine: str) -> SshOptions | None:
@@ -120,33 +120,33 @@ def _hosts(spec: Spec, options: SshOptions) -> Hosts:
     )
 
 
-def _about_hosts(options: SshOptions, path: At) -> Iterator[Finding]:
+def _about_hosts(options: SshOptions, path: At) -> Iterator[SpecProblem]:
     names: set[str] = set()
     places: dict[tuple[str, int | None], str] = {}
     for index, host in enumerate(options.hosts):
         at = (*path, "hosts", index)
         if host.host in names:
-            yield Finding(at, f"`{host.host}` is named twice; a host runs as many replicas as it has room for")
+            yield SpecProblem(at, f"`{host.host}` is named twice; a host runs as many replicas as it has room for")
         elif host.address:
             place = (host.address, host.port)
             if place in places:
                 words = host.address if host.port is None else f"{host.address}:{host.port}"
                 remedy = "give each a `port` of its own" if host.port is None else "give it another `port`"
-                yield Finding(at, f"peers would look for it at {words}, as for `{places[place]}`; {remedy}")
+                yield SpecProblem(at, f"peers would look for it at {words}, as for `{places[place]}`; {remedy}")
             places.setdefault(place, host.host)
         names.add(host.host)
 
 
-def _about_limits(options: SshOptions, path: At) -> Iterator[Finding]:
+def _about_limits(options: SshOptions, path: At) -> Iterator[SpecProblem]:
     for key, folder in (("shared", options.shared), ("folder", options.folder)):
         if folder is not None and not folder.startswith("/") and not (key == "folder" and folder.startswith("~/")):
-            yield Finding((*path, key), f"is a folder of the hosts: write the path in full, not `{folder}`")
+            yield SpecProblem((*path, key), f"is a folder of the hosts: write the path in full, not `{folder}`")
     if options.python.startswith("~"):
-        yield Finding((*path, "python"), "`~` is not expanded, for no shell reads it; write the path in full")
+        yield SpecProblem((*path, "python"), "`~` is not expanded, for no shell reads it; write the path in full")
     for key in ("lost", "lease"):
         if getattr(options, key) == 0:
-            yield Finding((*path, key), "a limit of 0 is over before anything began; give more, or leave it out")
+            yield SpecProblem((*path, key), "a limit of 0 is over before anything began; give more, or leave it out")
     if 0 < options.lease < options.lost:
-        yield Finding(
+        yield SpecProblem(
             path, "`lease` is over before `lost`: replicas would end by themselves on a host that may yet answer"
         )

@@ -10,7 +10,7 @@ from drumline.engine.ssh.folders import read_origin
 from drumline.engine.ssh.planned import hosts_of
 from drumline.run.traces import UNREACHED
 from drumline.run.unverified import UnverifiedHost, unverified_from_text
-from drumline.words import span
+from drumline.words import format_duration
 
 
 def describe_output(written: Written) -> str:
@@ -25,7 +25,7 @@ def describe_output(written: Written) -> str:
         return f"{there}, not fetched so far"
     if origin.is_whole:
         return f"{written.folder}, fetched from {origin.host}"
-    return f"{written.folder}, fetched {span(time.time() - origin.fetched_at, parts=1)} ago from {there}"
+    return f"{written.folder}, fetched {format_duration(time.time() - origin.fetched_at, parts=1)} ago from {there}"
 
 
 def remains(written: Written) -> Iterator[str]:

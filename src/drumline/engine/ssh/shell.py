@@ -21,7 +21,7 @@ import asyncssh
 from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError
 from drumline.engine.untrusted import clean_text
 from drumline.errors import InputError
-from drumline.words import bulk
+from drumline.words import decimal_size
 
 CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
 _SYSTEM = Path("/etc/ssh")
@@ -58,11 +58,11 @@ class SshChannel:
         while (end := self._heard.find(b"\n", looked)) < 0:
             looked = len(self._heard)
             if looked > most_bytes:
-                raise MalformedError(self._host, f"a line longer than {bulk(most_bytes)}")
+                raise MalformedError(self._host, f"a line longer than {decimal_size(most_bytes)}")
             if not await self._read():
                 return self._take(looked)
         if end > most_bytes:
-            raise MalformedError(self._host, f"a line longer than {bulk(most_bytes)}")
+            raise MalformedError(self._host, f"a line longer than {decimal_size(most_bytes)}")
         return self._take(end + 1)
 
     async def readexactly(self, size: int) -> bytes:

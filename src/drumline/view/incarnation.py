@@ -10,7 +10,7 @@ from drumline.record import Record
 from drumline.run.traces import trace_dir
 
 
-class Life(Record):
+class IncarnationTraces(Record):
     """Where it left its traces, and when it began and ended."""
 
     folder: Path
@@ -18,6 +18,6 @@ class Life(Record):
     ended_at: float | None = None  # None: it runs
 
 
-def lives_of(run_dir: Path, replica: ReplicaId, attempt: int) -> list[Path]:
+def incarnation_dirs(run_dir: Path, replica: ReplicaId, attempt: int) -> list[Path]:
     """The folders of all lives of a replica in an attempt, in their order."""
     return list(takewhile(Path.is_dir, (run_dir / trace_dir(replica, attempt, number) for number in count())))

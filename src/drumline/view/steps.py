@@ -15,15 +15,15 @@ from drumline.runtime.progress import read_report
 from drumline.store.folder import RunFolder
 
 _MOST_BYTES = 1 << 24  # of a log at a look
-_MOST_ASKED = 4  # replicas whose logs are looked at for steps
+_MOST_SOURCES = 4  # replicas whose logs are looked at for steps
 
 
-def leaders(plan: Plan) -> list[ReplicaId]:
+def step_sources(plan: Plan) -> list[ReplicaId]:
     """Whose steps may count, the chief's before others'."""
-    return [replica.id for replica in plan.replicas if replica.id.role in COMPUTING][:_MOST_ASKED]
+    return [replica.id for replica in plan.replicas if replica.id.role in COMPUTING][:_MOST_SOURCES]
 
 
-class _Life:
+class _IncarnationSteps:
     """What one life of a replica has said of its steps since it was looked at first."""
 
     def __init__(self, folder: Path) -> None:
@@ -34,7 +34,7 @@ class _Life:
         self.counted: list[Counted] = []
         self.points: list[Point] = []
 
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         for counted in self._reader.read(self._read()):
             self.counted.append(counted)
             self.points.append(Point(now, counted.step, counted.epoch, counted.steps))
@@ -54,27 +54,27 @@ class _Life:
         return data
 
 
-class Sight:
+class StepFollower:
     """Follows the steps of one run; `look` again and again."""
 
     def __init__(self, folder: RunFolder, plan: Plan, clock: Callable[[], float]) -> None:
         self._folder = folder
-        self._leaders = leaders(plan)
+        self._leaders = step_sources(plan)
         self._clock = clock
-        self._lives: dict[tuple[ReplicaId, int, int], _Life] = {}
+        self._lives: dict[tuple[ReplicaId, int, int], _IncarnationSteps] = {}
 
-    def look(self, state: RunState) -> None:
+    def poll(self, state: RunState) -> None:
         """Read what is new of everybody's life in this state, and of those before: what they said last counts."""
         now = self._clock()
         for replica in self._leaders:
             own = state.replicas.get(replica)
             key = (replica, state.attempt, own.incarnation if own else 0)
             if key not in self._lives:
-                self._lives[key] = _Life(self._folder.path / trace_dir(*key))
+                self._lives[key] = _IncarnationSteps(self._folder.path / trace_dir(*key))
         for life in self._lives.values():
-            life.look(now)
+            life.poll(now)
 
-    def furthest(self, attempt: int) -> int | None:
+    def highest_step(self, attempt: int) -> int | None:
         """The highest step that anybody has said in an attempt."""
         said = (point.step for key, life in self._lives.items() if key[1] == attempt for point in life.points)
         return max((step for step in said if step is not None), default=None)

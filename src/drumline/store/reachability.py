@@ -17,13 +17,13 @@ from drumline.words import printable
 if TYPE_CHECKING:
     from pathlib import Path
 
-REACH = "reach"
+REACH_FILE = "reach"
 ANSWERS, ENDED, UNREACHABLE, MISUNDERSTOOD = "answers", "ended", "unreachable", "misunderstood"
 _STATES = (ANSWERS, ENDED, UNREACHABLE, MISUNDERSTOOD)
 _MOST_BYTES = 1 << 16
 
 
-class Reach(Record):
+class Reachability(Record):
     """What is known of a supervisor elsewhere, and since when (UTC)."""
 
     state: str
@@ -41,20 +41,20 @@ class Reach(Record):
         return self.state == ENDED and self.since >= at
 
 
-def read_reach(run_dir: str | Path) -> Reach | None:
+def read_reachability(run_dir: str | Path) -> Reachability | None:
     """Return what is known of the supervisor of a run; None if it lives on this machine."""
     try:
-        data: Any = json.loads(read_regular(os.path.join(run_dir, REACH), _MOST_BYTES))  # noqa: PTH118
-        reach = Reach(**{name: data[name] for name in ("state", "since", "message", "hint")})
+        data: Any = json.loads(read_regular(os.path.join(run_dir, REACH_FILE), _MOST_BYTES))  # noqa: PTH118
+        reach = Reachability(**{name: data[name] for name in ("state", "since", "message", "hint")})
         if reach.state in _STATES and isinstance(reach.since, float) and isinstance(reach.message, str):
             return reach.replace(message=printable(reach.message))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         pass
-    return Reach(UNREACHABLE, 0.0, "it has not been asked yet")  # the file is damaged, and written anew
+    return Reachability(UNREACHABLE, 0.0, "it has not been asked yet")  # the file is damaged, and written anew
 
 
-def write_reach(run_dir: Path, reach: Reach) -> None:
+def write_reachability(run_dir: Path, reach: Reachability) -> None:
     """Write down what is known; raise OSError if that cannot be done."""
-    write_file(run_dir / REACH, json.dumps(to_dict(reach)).encode("utf-8", "backslashreplace"))
+    write_file(run_dir / REACH_FILE, json.dumps(to_dict(reach)).encode("utf-8", "backslashreplace"))

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from drumline.view.line import LineRow, headcount, line_rows
+from drumline.view.groups import ReplicaGroup, count_replicas, group_replicas
 from scaffold.plans import plan_of
 
 
 def test_neighbours_that_are_alike_are_one_row() -> None:
     plan = plan_of("roles: {chief: 1, worker: 3, ps: {replicas: 2, resources: {cpus: 1, memory: 1GiB, gpus: 0}}}")
     command = "python train.py"
-    assert line_rows(plan) == [
-        LineRow("chief.0", 1, command, None, None, None),
-        LineRow("worker.0-2", 3, command, None, None, None),
-        LineRow("ps.0-1", 2, command, 1.0, 1024**3, 0),
+    assert group_replicas(plan) == [
+        ReplicaGroup("chief.0", 1, command, None, None, None),
+        ReplicaGroup("worker.0-2", 3, command, None, None, None),
+        ReplicaGroup("ps.0-1", 2, command, 1.0, 1024**3, 0),
     ]
 
 
 def test_a_first_that_differs_has_a_row_of_its_own() -> None:
     plan = plan_of("roles: {worker: {replicas: 3, first: {run: python lead.py}}}")
-    assert [(row.replicas, row.size, row.command) for row in line_rows(plan)] == [
+    assert [(row.replicas, row.size, row.command) for row in group_replicas(plan)] == [
         ("worker.0", 1, "python lead.py"),
         ("worker.1-2", 2, "python train.py"),
     ]
@@ -26,5 +26,5 @@ def test_a_first_that_differs_has_a_row_of_its_own() -> None:
 
 def test_roles_are_counted_in_the_order_of_the_line() -> None:
     plan = plan_of("roles: {evaluator: 1, ps: 2, worker: 3, master: 1}")
-    assert headcount(plan) == "1 chief, 3 workers, 2 ps and 1 evaluator"
-    assert headcount(plan_of("")) == "1 worker"
+    assert count_replicas(plan) == "1 chief, 3 workers, 2 ps and 1 evaluator"
+    assert count_replicas(plan_of("")) == "1 worker"

@@ -7,7 +7,7 @@ from drumline.run.pace import Pace
 from drumline.run.progress import UNKNOWN, Progress
 
 
-class Standing(Record):
+class ReplicaProgress(Record):
     """How far a replica is, when it said so, and how long it will take if it goes on like that."""
 
     progress: Progress = UNKNOWN

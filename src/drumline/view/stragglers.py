@@ -6,50 +6,52 @@ import math
 from collections.abc import Mapping
 
 from drumline.plan.types import ReplicaId
-from drumline.view.standing import Standing
+from drumline.view.replica_progress import ReplicaProgress
 
 _BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
 _SLOW_SHARE = 0.7  # of the pace of the middle one
 _MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10  # less says nothing: whoever begins is slow
-_LINE = ("chief", "worker")  # who train side by side
+_TRAINING_ROLES = ("chief", "worker")  # who train side by side
 
 
-def find_behind(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
+def find_stragglers(by_replica: Mapping[ReplicaId, ReplicaProgress], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
     """Who is well behind those that count the same, or counts much slower; `ages`: the seconds each has run.
 
     Steps in a log begin anew with each epoch, or may: they are compared only within one that is known. Who has only
     said nothing for a while counts with what it may have done since, and who wrote of something else not at all:
     nobody knows when it was where. Paces are compared wherever they were measured for long enough.
     """
-    running = {name: each for name, each in standings.items() if name.role in _LINE and name in ages}
+    running = {name: each for name, each in by_replica.items() if name.role in _TRAINING_ROLES and name in ages}
     return _find_late(running, ages) | _find_slow(running)
 
 
-def _find_late(standings: Mapping[ReplicaId, Standing], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
+def _find_late(by_replica: Mapping[ReplicaId, ReplicaProgress], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
     alike: dict[object, list[ReplicaId]] = {}
-    for name, standing in standings.items():
-        progress = standing.progress
+    for name, replica_progress in by_replica.items():
+        progress = replica_progress.progress
         if progress.step is None or not progress.is_latest:
             continue
-        if standing.is_global or progress.epoch is not None:
-            unit = None if standing.is_global else (progress.epoch, progress.epochs, progress.steps)
+        if replica_progress.is_global or progress.epoch is not None:
+            unit = None if replica_progress.is_global else (progress.epoch, progress.epochs, progress.steps)
             alike.setdefault(unit, []).append(name)
     late: set[ReplicaId] = set()
     for names in alike.values():
-        names.sort(key=lambda name: standings[name].progress.step or 0)
-        middle = standings[names[len(names) // 2]]
+        names.sort(key=lambda name: by_replica[name].progress.step or 0)
+        middle = by_replica[names[len(names) // 2]]
         step = middle.progress.step or 0
         enough = max(_BEHIND_SHARE * step, _BEHIND_STEPS)
-        late.update(name for name in names if step - _perhaps(standings[name], ages[name], middle.at or 0.0) > enough)
+        late.update(
+            name for name in names if step - _most_steps_by(by_replica[name], ages[name], middle.at or 0.0) > enough
+        )
     return late
 
 
-def _find_slow(standings: Mapping[ReplicaId, Standing]) -> set[ReplicaId]:
+def _find_slow(by_replica: Mapping[ReplicaId, ReplicaProgress]) -> set[ReplicaId]:
     alike: dict[object, list[tuple[float, ReplicaId]]] = {}
-    for name, standing in standings.items():
-        pace, progress = standing.pace, standing.progress
+    for name, replica_progress in by_replica.items():
+        pace, progress = replica_progress.pace, replica_progress.progress
         if pace and pace.seconds >= _MEASURED_SECONDS and pace.counts >= _MEASURED_COUNTS:
-            unit = standing.is_reported, progress.step is None, progress.steps
+            unit = replica_progress.is_reported, progress.step is None, progress.steps
             alike.setdefault(unit, []).append((pace.rate, name))
     slow: set[ReplicaId] = set()
     for paces in alike.values():
@@ -58,14 +60,14 @@ def _find_slow(standings: Mapping[ReplicaId, Standing]) -> set[ReplicaId]:
     return slow
 
 
-def _perhaps(standing: Standing, age: float, then: float) -> float:
+def _most_steps_by(replica_progress: ReplicaProgress, age: float, then: float) -> float:
     """How far it may have come by then, at most: twice as fast as it was."""
-    progress, silence = standing.progress, then - (standing.at or 0.0)
+    progress, silence = replica_progress.progress, then - (replica_progress.at or 0.0)
     step = progress.step or 0
     if silence <= 0:
         return step
     if progress.rate:
         return step + 2 * progress.rate * silence
-    if not standing.is_global or silence >= age:
+    if not replica_progress.is_global or silence >= age:
         return math.inf
     return step * (1 + 2 * silence / (age - silence))

@@ -8,7 +8,7 @@ from drumline.record import Record
 from drumline.words import count, listed
 
 
-class LineRow(Record):
+class ReplicaGroup(Record):
     """One or several replicas of a role that run the same with the same claims."""
 
     replicas: str
@@ -19,7 +19,7 @@ class LineRow(Record):
     gpus: int | None
 
 
-def line_rows(plan: Plan) -> list[LineRow]:
+def group_replicas(plan: Plan) -> list[ReplicaGroup]:
     """The replicas of a plan, neighbours that are alike together."""
     groups: list[list[Replica]] = []
     for replica in plan.replicas:
@@ -30,7 +30,7 @@ def line_rows(plan: Plan) -> list[LineRow]:
     return [_row(group) for group in groups]
 
 
-def headcount(plan: Plan) -> str:
+def count_replicas(plan: Plan) -> str:
     """`1 chief, 3 workers and 2 ps`."""
     numbers = dict.fromkeys(ROLES, 0)
     for replica in plan.replicas:
@@ -42,9 +42,9 @@ def _alike(one: Replica, other: Replica) -> bool:
     return (one.id.role, one.argv, one.resources) == (other.id.role, other.argv, other.resources)
 
 
-def _row(group: list[Replica]) -> LineRow:
+def _row(group: list[Replica]) -> ReplicaGroup:
     first, last = group[0], group[-1]
-    return LineRow(
+    return ReplicaGroup(
         replicas=str(first.id) if first is last else f"{first.id}-{last.id.index}",
         size=len(group),
         command=format_argv(first.argv),

@@ -12,7 +12,7 @@ from drumline.run.goodput import Point
 from drumline.run.state import ReplicaState, RunState
 from drumline.runtime.progress import write_report
 from drumline.store.folder import RunFolder
-from drumline.view.sight import Sight, leaders
+from drumline.view.steps import StepFollower, step_sources
 from scaffold.gangs import gang
 
 FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
@@ -24,7 +24,7 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = 0.0
-        self.sight = Sight(RunFolder(folder), gang("worker*2"), lambda: self.now)
+        self.follower = StepFollower(RunFolder(folder), gang("worker*2"), lambda: self.now)
 
     def say(self, text: str, life: str = "0/worker.0") -> None:
         traces = self.folder / "attempts" / life
@@ -35,32 +35,32 @@ class Watched:
     def look(self, attempt: int = 0, incarnation: int = 0) -> None:
         self.now += 1.0
         replicas = {FIRST: ReplicaState(incarnation=incarnation), SECOND: ReplicaState()}
-        self.sight.look(RunState(attempt=attempt, replicas=replicas))
+        self.follower.poll(RunState(attempt=attempt, replicas=replicas))
 
 
 def test_steps_are_seen_once_each_and_with_the_time_of_the_look(tmp_path: Path) -> None:
     run = Watched(tmp_path)
     run.look()
-    assert (run.sight.steps(0), run.sight.furthest(0)) == (None, None)
+    assert (run.follower.steps(0), run.follower.highest_step(0)) == (None, None)
     run.say("step 1 loss 0.5\nstep 2 lo")
     run.look()
     run.say("ss 0.4\n")
     run.look()
-    steps = run.sight.steps(0)
+    steps = run.follower.steps(0)
     assert steps
-    assert (steps.first, steps.last, run.sight.furthest(0)) == (Point(2, 1), Point(3, 2), 2)
+    assert (steps.first, steps.last, run.follower.highest_step(0)) == (Point(2, 1), Point(3, 2), 2)
 
 
 def test_the_chiefs_steps_count_before_others_and_the_farthest_is_anybodys(tmp_path: Path) -> None:
     run = Watched(tmp_path)
     run.say("step 7 loss 0.5\n", "0/worker.1")
     run.look()
-    assert run.sight.steps(0)
+    assert run.follower.steps(0)
     run.say("step 3 loss 0.5\n")
     run.look()
-    steps = run.sight.steps(0)
+    steps = run.follower.steps(0)
     assert steps
-    assert (steps.first.step, run.sight.furthest(0)) == (3, 7)
+    assert (steps.first.step, run.follower.highest_step(0)) == (3, 7)
 
 
 def test_each_life_has_steps_of_its_own_and_what_one_said_last_is_still_heard(tmp_path: Path) -> None:
@@ -70,13 +70,13 @@ def test_each_life_has_steps_of_its_own_and_what_one_said_last_is_still_heard(tm
     run.say("step 2 loss 0.5\n")
     run.say("step 1 loss 0.5\n", "1/worker.0")
     run.look(attempt=1)
-    before, after = run.sight.steps(0), run.sight.steps(1)
+    before, after = run.follower.steps(0), run.follower.steps(1)
     assert before
     assert after
     assert (before.last.step, after.first) == (2, Point(2, 1))
     run.say("step 9 loss 0.5\n", "1/worker.0+1")
     run.look(attempt=1, incarnation=1)
-    newest = run.sight.steps(1)
+    newest = run.follower.steps(1)
     assert newest
     assert newest.first.step == 9
 
@@ -86,10 +86,10 @@ def test_only_steps_of_a_time_are_had_if_that_is_asked(tmp_path: Path) -> None:
     for step in range(1, 5):
         run.say(f"step {step} loss 0.5\n")
         run.look()
-    later, earlier = run.sight.steps(0, since=2.0), run.sight.steps(0, until=2.0)
+    later, earlier = run.follower.steps(0, since=2.0), run.follower.steps(0, until=2.0)
     assert later
     assert earlier
-    assert (later.first.step, earlier.last.step, run.sight.steps(0, since=4.0)) == (3, 2, None)
+    assert (later.first.step, earlier.last.step, run.follower.steps(0, since=4.0)) == (3, 2, None)
 
 
 def test_a_script_that_only_reports_is_seen_as_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,13 +99,13 @@ def test_a_script_that_only_reports_is_seen_as_well(tmp_path: Path, monkeypatch:
     for step in (4, 4, 5):
         write_report(step, {})
         run.look()
-    steps = run.sight.steps(0)
+    steps = run.follower.steps(0)
     assert steps
     assert (steps.first, steps.last) == (Point(1, 4), Point(3, 5))
 
 
 def test_of_a_long_line_only_a_few_are_looked_at() -> None:
-    assert [str(name) for name in leaders(gang("chief worker*9 ps evaluator"))] == [
+    assert [str(name) for name in step_sources(gang("chief worker*9 ps evaluator"))] == [
         "chief.0",
         "worker.0",
         "worker.1",

@@ -18,7 +18,7 @@ from drumline.runtime.private import read_regular
 from drumline.runtime.unix import connect
 from drumline.store.folder import RunFolder
 from drumline.store.journal import read_journal
-from drumline.store.reach import ENDED, Reach, read_reach
+from drumline.store.reachability import ENDED, Reachability, read_reachability
 from drumline.supervise.control import RefreshCopy, read_answer, request_refresh, request_stop, wait_closed
 from drumline.supervise.detach import start_supervisor
 
@@ -38,7 +38,7 @@ def read_state(folder: RunFolder) -> RunState:
     return state
 
 
-def bring_up_to_date(folder: RunFolder) -> Reach | None:
+def refresh_run(folder: RunFolder) -> Reachability | None:
     """Update the copy of a run that is supervised elsewhere; return the state of its supervisor.
 
     Return None for a run that is over. If the supervisor cannot be reached, the copy stays as it is. Raise EngineError
@@ -49,9 +49,9 @@ def bring_up_to_date(folder: RunFolder) -> Reach | None:
             request_refresh(connection, _REFRESH_SECONDS)
     elif not is_locked(folder.lock_file) and not read_state(folder).phase.is_final:
         start_supervisor(folder, asked=RefreshCopy())
-    reach = read_reach(folder.path)
+    reach = read_reachability(folder.path)
     if reach and reach.state == ENDED:
-        wait_until_left(folder, _REFRESH_SECONDS)  # the follower
+        wait_supervisor_exit(folder, _REFRESH_SECONDS)  # the follower
     return None if read_state(folder).phase.is_final else reach
 
 
@@ -142,13 +142,13 @@ def wait_for_end(folder: RunFolder) -> RunState:
     while not (state := _wait(folder)).phase.is_final:
         deadline = time.monotonic() + RETURN_SECONDS
         while not is_locked(folder.lock_file):
-            if time.monotonic() > deadline or not may_come_back(folder):
+            if time.monotonic() > deadline or not may_return_itself(folder):
                 raise supervisor_gone(folder)
             time.sleep(_MOMENT_SECONDS)
     return state
 
 
-def may_come_back(folder: RunFolder) -> bool:
+def may_return_itself(folder: RunFolder) -> bool:
     """Return whether a run without a supervisor has a keeper on this machine that starts the next one."""
     try:
         returns = int(read_regular(folder.path / SUPERVISOR_RETURNS, 8))
@@ -170,7 +170,7 @@ def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
     return state
 
 
-def wait_until_left(folder: RunFolder, seconds: float = math.inf) -> None:
+def wait_supervisor_exit(folder: RunFolder, seconds: float = math.inf) -> None:
     """Return when the supervisor of a run that is over has exited, or after the timeout."""
     deadline = time.monotonic() + seconds
     while is_locked(folder.lock_file) and time.monotonic() < deadline:
