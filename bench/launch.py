@@ -160,6 +160,7 @@ def status() -> None:
         folder = Path(scratch)
         script = _script(folder, "pass")
         _run(_drumline(folder, script, 1), folder)
+        _wait_for_supervisor(folder)
         runs = folder / "home" / "runs"
         for number in range(2, 1001):
             shutil.copytree(runs / "1", runs / str(number))

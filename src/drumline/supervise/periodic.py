@@ -93,7 +93,7 @@ class PeriodicChecks:
         self._control.notify_watchers()
 
     def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
-        return self._open_progress().look(self._supervisor.state, exited=exited)
+        return self._open_progress().look(self._supervisor.state, exited=frozenset(exited))
 
     async def _take_stacks(self, action: TakeStacks) -> None:
         from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only after a hang

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
 
@@ -38,21 +39,20 @@ class ProgressWatch:
         self._output_dir = output_dir
         self._clock = clock
         self._seen = RunState().replicas
-        self._begin(0, {})
+        self._begin(0, ())
 
-    def _begin(self, attempt: int, watched: dict[Path, ReplicaId]) -> None:
-        self._attempt, self._watched = attempt, watched
+    def _begin(self, attempt: int, incarnations: Sequence[int]) -> None:
+        self._attempt, self._incarnations = attempt, incarnations
+        known = zip(self._computing, incarnations, strict=False)  # none before the first attempt
+        watched = {self._run_dir / trace_dir(name, attempt, number): name for name, number in known}
+        self._watched = watched
         self._read = dict.fromkeys(watched, 0)
         self._unread = set(watched)
         self._since = self._next_look = self._clock()
         self._next_files = self._since + _FILES_PAUSE_SECONDS
 
-    def _folders_of(self, state: RunState) -> dict[Path, ReplicaId]:
-        known = ((name, state.replicas[name].incarnation) for name in self._computing)
-        return {self._run_dir / trace_dir(name, state.attempt, number): name for name, number in known}
-
     def look(
-        self, state: RunState, grown: Iterable[Path] = (), *, exited: Collection[ReplicaId] = ()
+        self, state: RunState, grown: Iterable[Path] = (), *, exited: AbstractSet[ReplicaId] = frozenset()
     ) -> tuple[FirstStepTaken, ...]:
         """Return the first step, if there is one now; called at every tick with the folders whose logs have grown.
 
@@ -62,8 +62,9 @@ class ProgressWatch:
             return ()
         if state.replicas is not self._seen:
             self._seen = state.replicas
-            if (watched := self._folders_of(state)) != self._watched:
-                self._begin(state.attempt, watched)
+            incarnations = tuple(state.replicas[name].incarnation for name in self._computing)
+            if (state.attempt, incarnations) != (self._attempt, self._incarnations):
+                self._begin(state.attempt, incarnations)
         self._unread.update(folder for folder in grown if folder in self._watched)
         began = self._clock()
         if began < self._next_look and not exited:

@@ -57,7 +57,7 @@ class WatchedRun:
     def look(self, *exited: ReplicaId) -> list[FirstStepTaken]:
         """A tick, a second after the one before; or a look at who has exited, at once."""
         if exited:
-            return list(self.watch.look(self.state, exited=exited))
+            return list(self.watch.look(self.state, exited=frozenset(exited)))
         self.loop.pass_time(1)
         folders = [self.folder(replica.id) for replica in self.plan.replicas]
         found = self.watch.look(self.state, self.marker.mark(folders))
