@@ -14,7 +14,7 @@ import click
 from drumline import errors, run, runtime
 from drumline.cli import EPILOG, group
 from drumline.engine import abilities, events, health, options, output, plugins, protocol, tracker, warm
-from drumline.engine.kubernetes import waits
+from drumline.engine.kubernetes import wait_reason
 from drumline.engine.registry import engine_names
 from drumline.plan import bind, rendezvous
 from drumline.plan import codec as plans
@@ -30,7 +30,13 @@ from interfaces.protocols import Lines, class_lines, inner_records, protocol_lin
 from interfaces.spec import spec_lines
 
 TOPICS = Path(inspect.getfile(group.callback or run)).parent / "topics"
-_NO_REASONS = ("Any", "MainThread", "Python")  # other words of run/ that are written like a reason
+_NO_REASONS = (
+    "Any",
+    "GangHung",
+    "LineHung",
+    "MainThread",
+    "Python",
+)  # other words of run/ that are written like a reason
 
 
 def interfaces() -> dict[str, dict[str, str]]:
@@ -111,9 +117,9 @@ def _reasons() -> Lines:
 
 
 def _waiting_reasons() -> Iterator[str]:
-    records = [each for each in vars(waits).values() if isinstance(each, type) and issubclass(each, Record)]
+    records = [each for each in vars(wait_reason).values() if isinstance(each, type) and issubclass(each, Record)]
     names = {each.__name__ for each in records if field_names(each)[:1] == ("reason",)}
-    for each in ast.walk(ast.parse(inspect.getsource(waits))):
+    for each in ast.walk(ast.parse(inspect.getsource(wait_reason))):
         if isinstance(each, ast.Call) and ast.unparse(each.func) in names and each.args:
             yield from (word for part in ast.walk(each.args[0]) if (word := _word(part)))
         if isinstance(each, ast.IfExp):

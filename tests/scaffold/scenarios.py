@@ -27,7 +27,7 @@ from drumline.run.event import (
     Event,
     Exit,
     FirstStepTaken,
-    LineHung,
+    GangHung,
     RendezvousFailed,
     ReplicaExited,
     ReplicaStarted,
@@ -121,7 +121,7 @@ class ScenarioReplay:
             case "stepped", _:
                 yield FirstStepTaken(int(rest or attempt), self.plan.replicas[0].id, 1, 0.0)
             case "hung", _:
-                yield LineHung(attempt, rest or "no progress")
+                yield GangHung(attempt, rest or "no progress")
             case "apart", _:
                 yield RendezvousFailed(attempt, ReplicaId.parse(rest), f"{rest} does not listen")
             case "looked", _:  # `looked worker.1: is in sleep`, or `looked: nobody knows`

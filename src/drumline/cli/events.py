@@ -104,7 +104,7 @@ def _words(event: Event, *, some: bool) -> str:
             return f"took {step} of attempt {event.attempt}, says {event.replica}"
         case events.StopRequested(preempted=True):
             return "was preempted: its supervisor was asked to go"
-        case events.LineHung():
+        case events.GangHung():
             return f"hangs: {event.message}"
         case events.RendezvousFailed():
             return f"did not find together: {event.message}"

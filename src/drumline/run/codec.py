@@ -9,13 +9,16 @@ from drumline.run.decision import AttemptEnded, Decision, ReplicasJudged, Reviva
 from drumline.run.event import AttemptPlaced, Event
 from drumline.run.state import Phase
 
-_EVENTS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Event)}
+# The names by which renamed events are stored: a version that does not know a name overlooks the event.
+_STORED_NAMES = {"GangHung": "LineHung"}
+_EVENTS: dict[str, Any] = {_STORED_NAMES.get(kind.__name__, kind.__name__): kind for kind in get_args(Event)}
 _DECISIONS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Decision)}
 
 
 def event_to_data(event: Event | Decision) -> dict[str, object]:
     """Write an event as what JSON knows, its kind first; fields at a default that never changes are left out."""
-    return {"event": type(event).__name__, **cast("dict[str, object]", to_data(event))}
+    name = type(event).__name__
+    return {"event": _STORED_NAMES.get(name, name), **cast("dict[str, object]", to_data(event))}
 
 
 def event_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Event:
@@ -50,6 +53,7 @@ def decision_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Decis
 def _read(kinds: dict[str, Any], data: dict[str, Any], *, tolerant: bool) -> Any:
     try:
         fields = {**data}
-        return from_data(kinds[fields.pop("event")], fields, tolerant=tolerant)
+        name = fields.pop("event")
+        return from_data(kinds[_STORED_NAMES.get(name, name)], fields, tolerant=tolerant)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(f"not an event of this version: {error}") from error

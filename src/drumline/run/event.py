@@ -111,7 +111,7 @@ class FirstStepTaken(Record):
     at_seconds: float
 
 
-class LineHung(Record):
+class GangHung(Record):
     """Nobody has made progress for so long that nobody will; the message says for how long."""
 
     attempt: int
@@ -237,7 +237,7 @@ Event = (
     | ReplicaWaits
     | ReplicaExited
     | FirstStepTaken
-    | LineHung
+    | GangHung
     | RendezvousFailed
     | StacksTaken
     | StepsStalled

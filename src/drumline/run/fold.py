@@ -84,7 +84,7 @@ def _after_event(state: RunState, event: Event) -> RunState:
             return state.with_warning(event.message)
         case events.TensorBoardServed():
             return state.replace(tensorboard_address=event.address)
-        case events.RoomFound() | events.LineHung() | events.RendezvousFailed() | events.EngineFailed():
+        case events.RoomFound() | events.GangHung() | events.RendezvousFailed() | events.EngineFailed():
             return state  # only what is decided upon it changes the run
         case events.SummariesFound() | events.ProjectCarried() | events.ResumeRequested():
             return state

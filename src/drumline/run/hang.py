@@ -6,13 +6,13 @@ from signal import Signals
 
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.action import TakeStacks
-from drumline.run.event import Cause, Exit, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.event import Cause, Exit, GangHung, RendezvousFailed, StacksTaken
 from drumline.run.state import Ending, Phase, RunState
 
 
-def fail_attempt(state: RunState, event: LineHung | RendezvousFailed) -> RunState:
+def fail_attempt(state: RunState, event: GangHung | RendezvousFailed) -> RunState:
     """Return the run with an attempt that has failed; before a replica is stopped, all stacks are saved."""
-    if isinstance(event, LineHung):
+    if isinstance(event, GangHung):
         cause = Cause(None, state.attempt, Exit(message=event.message), "hang", "Hung")
     else:
         exit_ = Exit(message=event.message)

@@ -100,7 +100,7 @@ def _react(case: _Case, event: Event) -> None:
                 case.act(Start(before.attempt))
         case events.ReplicaStarted() | events.ReplicaWaits() | events.ReplicaExited():
             _react_to_replica(case, event)
-        case events.LineHung() | events.RendezvousFailed():
+        case events.GangHung() | events.RendezvousFailed():
             if before.ending is None and before.phase in (Phase.STARTING, Phase.RUNNING):
                 case.judge(fail_attempt(before, event))
                 case.act(take_stacks(case.state))

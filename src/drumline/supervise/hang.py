@@ -13,7 +13,7 @@ from drumline.engine.tasks import Work
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
 from drumline.run.blocking import Activity, ActivityKind, all_wait, find_blocking_replica, read_activity
-from drumline.run.event import EngineWarned, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.event import EngineWarned, GangHung, RendezvousFailed, StacksTaken
 from drumline.run.idle import (
     GangActivity,
     GangSample,
@@ -116,7 +116,7 @@ class HangWatch:
     def _judge(self, attempt: int, now: float, quiet: IdleTimes, progress: float) -> None:
         verdict = classify_activity(quiet, now, progress)
         if verdict is GangActivity.HUNG:
-            self._tell(LineHung(attempt, f"no progress for {format_duration(now - quiet.idle_since)}"))
+            self._tell(GangHung(attempt, f"no progress for {format_duration(now - quiet.idle_since)}"))
         elif verdict is GangActivity.BUSY and not self._looks_closely:
             self._looks_closely = True
             incarnations = [Incarnation(name, attempt, pulse.incarnation) for name, (_, pulse) in quiet.since.items()]
@@ -135,7 +135,7 @@ class HangWatch:
         self._waits = self._waits + 1 if all_wait(read_activities(self._run_dir, incarnations, _stopped(quiet))) else 0
         if self._waits >= _LOOKS:
             silent = format_duration(self._clock() - quiet.silent_since)
-            self._tell(LineHung(attempt, f"no progress for {silent}, though processors are busy"))
+            self._tell(GangHung(attempt, f"no progress for {silent}, though processors are busy"))
 
     async def _look_for_missing(self, attempt: int, now: float, quiet: IdleTimes) -> None:
         found = await self._session.sockets() if isinstance(self._session, Connected) else ()

@@ -17,7 +17,7 @@ from drumline.engine.protocol import Session, Tell
 from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.blocking import ActivityKind, Diagnosis, find_blocking_replica
-from drumline.run.event import LineHung, StepsResumed, StepsStalled
+from drumline.run.event import GangHung, StepsResumed, StepsStalled
 from drumline.run.incarnation import Incarnation
 from drumline.run.progress import Progress, read_progress
 from drumline.run.stall import Gaps, is_stalled, with_step
@@ -103,7 +103,7 @@ class StallWatch:
         lasted, lag = now - gaps.at_seconds, _FILES_LAG_SECONDS if self._in_files_only else 0.0
         if self._steps_seconds is not None and lasted >= self._steps_seconds + lag:
             since = "" if gaps.step is None else f", since step {gaps.step}"
-            self._tell(LineHung(state.attempt, f"no step for {format_duration(lasted)}{since}"))
+            self._tell(GangHung(state.attempt, f"no step for {format_duration(lasted)}{since}"))
         elif is_stalled(gaps, now, lag) and not self._is_reported:
             self._is_reported = True
             running = state.current(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)

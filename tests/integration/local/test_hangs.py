@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from drumline.run.event import AttemptPlaced, LineHung, RendezvousFailed, StacksTaken
+from drumline.run.event import AttemptPlaced, GangHung, RendezvousFailed, StacksTaken
 from drumline.run.state import Phase
 from drumline.run.traces import STACKS
 from scaffold.processes import kill_and_wait
@@ -66,7 +66,7 @@ def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(wo
     assert "worker.1 is stopped" in run.cause.exit.message
     assert (run.replica_phase("worker.0"), run.replica_phase("worker.1")) == (Phase.KILLED, Phase.FAILED)
     kinds = [type(event) for event in run.events]
-    assert kinds.count(LineHung) == kinds.count(StacksTaken) == 2
+    assert kinds.count(GangHung) == kinds.count(StacksTaken) == 2
     for attempt in (0, 1):
         assert "rest (" in (run.trace_dir("worker.0", attempt) / STACKS).read_text()
         assert "sleeper.py:" in (run.trace_dir("worker.1", attempt) / STACKS).read_text()
@@ -113,7 +113,7 @@ def test_a_line_that_computes_or_writes_in_silence_is_left_alone(workspace: Work
         timeouts: {progress: 1s}
     """)
     run.wait_for(Phase.FINISHED)
-    assert not [event for event in run.events if isinstance(event, LineHung)]
+    assert not [event for event in run.events if isinstance(event, GangHung)]
 
 
 @pytest.mark.parametrize("network", ["shared", "private"])
@@ -168,7 +168,7 @@ def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(works
         timeouts: {progress: 1s, grace: 3s}
     """)
     supervisor = wait_until(run.supervisor)
-    wait_until(lambda: any(isinstance(event, LineHung) for event in run.events))
+    wait_until(lambda: any(isinstance(event, GangHung) for event in run.events))
     kill_and_wait(supervisor)
     run.wait_alone()
     assert workspace.run("supervise", run.id).code == 0

@@ -25,7 +25,7 @@ from drumline.run.event import (
     Evidence,
     Exit,
     FirstStepTaken,
-    LineHung,
+    GangHung,
     ProjectCarried,
     RendezvousFailed,
     ReplicaExited,
@@ -65,7 +65,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
     FirstStepTaken: st.builds(FirstStepTaken, numbers, replicas, st.none() | numbers, seconds),
     StopRequested: st.builds(StopRequested, st.booleans(), seconds, st.booleans()),
     ResumeRequested: st.just(ResumeRequested()),
-    LineHung: st.builds(LineHung, numbers, texts),
+    GangHung: st.builds(GangHung, numbers, texts),
     RendezvousFailed: st.builds(RendezvousFailed, numbers, st.none() | replicas, texts),
     StepsStalled: st.builds(StepsStalled, numbers, st.none() | numbers, seconds, seconds, st.none() | replicas, texts),
     StepsResumed: st.builds(StepsResumed, numbers, st.none() | numbers, seconds),
@@ -181,6 +181,13 @@ def test_a_tolerant_reader_refuses_what_it_cannot_understand(data: dict[str, Any
         event_from_data(data, tolerant=True)
 
 
+@pytest.mark.parametrize("name", ["LineHung", "GangHung"])
+def test_a_renamed_event_is_stored_by_its_first_name_and_read_by_both(name: str) -> None:
+    hung = GangHung(1, "no progress for 30m")
+    assert event_to_data(hung) == {"event": "LineHung", "attempt": 1, "message": "no progress for 30m"}
+    assert event_from_data({**event_to_data(hung), "event": name}) == hung
+
+
 @pytest.mark.parametrize("kind", [*get_args(Event), Exit, Evidence])
 def test_an_absent_field_of_an_event_means_nothing_was_said(kind: type[Record]) -> None:
     assert not any(field_defaults(kind).values())  # any other default would change what old journals mean
@@ -219,7 +226,7 @@ def test_a_journal_of_the_first_version_is_still_read() -> None:
         FirstStepTaken(1, worker, None, 150.0),
         StopRequested(at_seconds=300.5, preempted=True),
         ResumeRequested(),
-        LineHung(1, "no progress for 30m"),
+        GangHung(1, "no progress for 30m"),
         RendezvousFailed(1, worker, "after 10m worker.0 does not listen on a:1"),
         StacksTaken(1, worker, "worker.0 is in sleep (train.py:3)"),
         StacksTaken(1),

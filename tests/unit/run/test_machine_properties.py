@@ -17,7 +17,7 @@ from drumline.run.event import (
     Event,
     Exit,
     FirstStepTaken,
-    LineHung,
+    GangHung,
     ReplicaExited,
     ReplicaStarted,
     ReplicaWaits,
@@ -130,7 +130,7 @@ def do(deed: str, simulated: SimulatedRun, random: Random) -> None:
     elif deed == "somebody will never start" and alive:
         simulated.tell(ReplicaWaits(*random.choice(alive).key, "Word", "no such image", is_fatal=True))
     elif deed == "nobody gets on":
-        simulated.tell(LineHung(simulated.state.attempt, "no progress"))
+        simulated.tell(GangHung(simulated.state.attempt, "no progress"))
     elif deed == "a step is taken":
         simulated.tell(simulated.step())
     elif deed == "a time is over" and simulated.timers:

@@ -16,7 +16,7 @@ from drumline.run.event import (
     EngineWarned,
     Event,
     FirstStepTaken,
-    LineHung,
+    GangHung,
     RendezvousFailed,
     RunAccepted,
     StacksTaken,
@@ -86,7 +86,7 @@ def lines(every: float, number: int) -> tuple[Line, ...]:
 def test_a_line_that_does_nothing_is_hung_when_its_time_is_over(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2 framework=plain", IDLE, IDLE)
     assert watched.passes(1790) == []
-    assert watched.passes(60)[0] == LineHung(0, "no progress for 30m")
+    assert watched.passes(60)[0] == GangHung(0, "no progress for 30m")
 
 
 def test_a_line_in_which_one_works_or_speaks_is_not(tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_a_report_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_what_an_evaluator_does_is_no_progress_of_the_training(tmp_path: Path) -> None:
     busy = WORKS.replace(lines=lines(60, 60))
     watched = WatchedRun(tmp_path, "worker evaluator framework=plain", IDLE, busy)
-    assert watched.passes(1900)[0] == LineHung(0, "no progress for 30m")
+    assert watched.passes(1900)[0] == GangHung(0, "no progress for 30m")
 
 
 def test_the_clock_begins_anew_with_an_attempt_and_stands_still_while_one_ends(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker framework=plain crash=1", IDLE)
     assert watched.passes(1790) == []
     before = watched.state
-    watched.state, _ = step(watched.plan, before, LineHung(0, "x"))
+    watched.state, _ = step(watched.plan, before, GangHung(0, "x"))
     assert watched.passes(1790) == []
     watched.state = before
     assert watched.passes(1790) == []
@@ -131,7 +131,7 @@ def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Pat
     watched = WatchedRun(tmp_path, "worker*2 framework=plain", *acts)
     assert watched.passes(1800 + 500) == []
     told = watched.passes(3600)
-    assert [type(event) for event in told[:1]] == ([LineHung] if hangs else [])
+    assert [type(event) for event in told[:1]] == ([GangHung] if hangs else [])
     if hangs:
         assert "though processors are busy" in str(told[0])
 

@@ -12,7 +12,7 @@ from drumline.engine.fake import FakeSession
 from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
-from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, LineHung, RunAccepted, StepsResumed, StepsStalled
+from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, GangHung, RunAccepted, StepsResumed, StepsStalled
 from drumline.run.traces import STEPS, TRACE, trace_dir
 from drumline.runtime import TRACE_DIR
 from drumline.runtime.progress import write_report
@@ -71,7 +71,7 @@ class WatchedRun:
         """Return what is told within so long."""
         self.told.clear()
         self.loop.pass_time(seconds)
-        return [event for event in self.told if isinstance(event, StepsStalled | StepsResumed | LineHung)]
+        return [event for event in self.told if isinstance(event, StepsStalled | StepsResumed | GangHung)]
 
 
 def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_differs_is_named(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ def test_a_run_that_names_its_last_step_is_not_stalled_after_it(tmp_path: Path) 
 def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10))), steps_seconds=20.0)
     assert watched.passes(28) == []
-    assert watched.passes(10)[0] == LineHung(0, "no step for 20s, since step 10")
+    assert watched.passes(10)[0] == GangHung(0, "no step for 20s, since step 10")
 
 
 def write_trace(folder: Path) -> Path:
@@ -142,7 +142,7 @@ def test_a_limit_of_the_spec_waits_for_what_tensorboards_writers_keep_back(tmp_p
     watched, _ = WatchedRun(tmp_path, FakeBehavior(exit=None), steps_seconds=20.0), write_trace(tmp_path)
     write_scalars(tmp_path / "output", "loss", [0.5] * 3)
     assert watched.passes(130) == []
-    assert isinstance(watched.passes(20)[0], LineHung)
+    assert isinstance(watched.passes(20)[0], GangHung)
 
 
 def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
