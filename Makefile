@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session dist clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session docs dist clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -124,6 +124,10 @@ interfaces: $(READY) ## Write docs/interfaces.txt after a change of a stable int
 
 session: $(READY) ## Record the session that README shows, and draw it anew
 	PYTHONPATH=tests $(BIN)/python -m session
+
+docs: $(READY) ## Build README and docs as a site with search into build/docs/site
+	scripts/site build/docs
+	@echo 'to read it: $(BIN)/python -m http.server --bind 127.0.0.1 --directory build/docs/site'
 
 dist: $(READY) ## Build wheel and sdist into dist/, and check both
 	$(BIN)/python -m pip install --quiet --constraint constraints/dev.txt --group dist
