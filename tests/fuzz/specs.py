@@ -16,7 +16,7 @@ from drumline.plan.tfconfig import examine
 from drumline.run.id import parse_target
 from drumline.spec.dialect import draft_of
 from drumline.spec.dialect.write import write
-from drumline.spec.quantity import parse_bytes, parse_patience, parse_seconds
+from drumline.spec.quantity import parse_bytes, parse_seconds, parse_seconds_or_never
 from fuzz.cases import Trial, case
 from fuzz.mutate import TEXTS, damage, damage_lines, twist
 from scaffold import bad_specs
@@ -87,7 +87,7 @@ def check(data: bytes, given: tuple[str, ...] = ()) -> None:
     """A spec that can be planned, or problems that are sentences in one line."""
     told: tuple[Problem, ...]
     try:
-        spec, told = check_spec(data, "drumline.yml", given=given)
+        spec, told = check_spec(data, "drumline.yml", parameters=given)
         plan_spec(spec)
     except SpecError as error:
         assert error.problems
@@ -219,7 +219,7 @@ def words(trial: Trial) -> None:
     )
     if chance.random() < 0.8:
         text = damage(text.encode("utf-8", "surrogatepass"), chance, most=3).decode(errors="replace")
-    for parse in (parse_bytes, parse_seconds, parse_patience):
+    for parse in (parse_bytes, parse_seconds, parse_seconds_or_never):
         try:
             parse(text)
         except ValueError as error:

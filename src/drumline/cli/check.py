@@ -41,7 +41,7 @@ def command(
     FILE may be `-` for standard input.
     """
     try:
-        loaded = load(file, given=given, on=on, flags=flags)
+        loaded = load(file, parameters=given, on=on, flags=flags)
     except SpecError as error:
         if form == "json":
             print_json({"ok": False, "problems": [to_dict(problem) for problem in error.problems]})

@@ -13,14 +13,14 @@ from drumline.cli.text import warn
 from drumline.cli.tfconfig import read_value
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import known_spec_type
-from drumline.load.load import check_name, check_spec, read_file, read_given
+from drumline.load.load import check_name, check_spec, parse_parameters, read_file
 from drumline.plan.address import Address, parse_address
 from drumline.plan.parse import parse_json
 from drumline.plan.tfconfig import examine
-from drumline.spec.dialect import draft_of, reading_of, template_draft, tfconfig
-from drumline.spec.dialect.draft import Draft
+from drumline.spec.dialect import draft_of, read_draft, template_draft, tfconfig
+from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.dialect.write import write
-from drumline.spec.foreign import is_template
+from drumline.spec.templates import is_template
 from drumline.words import listed
 
 EPILOG = """
@@ -56,14 +56,14 @@ def command(
     if text is not None and given:
         raise InputError("-p goes with a file", hint="leave it out: a TF_CONFIG has no parameters")
     draft = _draft(files, given) if text is None else _draft_of_tf_config(text, run, project)
-    for remark in reading_of(draft, known_spec_type()).remarks:
+    for remark in read_draft(draft, known_spec_type()).warnings:
         warn(remark)
     written = write(draft)
-    check_spec(written.encode(), draft.spot.source)
+    check_spec(written.encode(), draft.location.source)
     print_document(written)
 
 
-def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
+def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
     read = [read_file(file) for file in files]
     if len(read) == 1 and is_template(read[0][1]):
         return template_draft(read[0][1], read[0][0], given)
@@ -71,14 +71,14 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> Draft:
     if draft is None:
         source = listed([source for source, _, _ in read])
         raise InputError(f"{source}: is in no dialect that is known here", hint="`drumline check` reads a drumline.yml")
-    for name, value in read_given(given, draft.values.get("parameters", {})).items():
+    for name, value in parse_parameters(given, draft.values.get("parameters", {})).items():
         path = ("parameters", name)
-        draft.put(path, value, draft.spots[path])
+        draft.put(path, value, draft.locations[path])
         draft.notes.pop(path, None)  # that it has none
     return draft
 
 
-def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Draft:
+def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> SpecDraft:
     text = read_file("-")[1].decode(errors="replace") if text == "-" else text
     assigned = read_value(text, _TF_CONFIG, "give the JSON alone")
     # Which replica it belongs to does not matter here, and may be missing.

@@ -15,7 +15,7 @@ from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Diagnosable, require
 from drumline.engine.health import MISSING, Health, Patient
 from drumline.engine.registry import open_engine
-from drumline.load.engine import engine_alone
+from drumline.load.engine import engine_without_spec
 from drumline.load.load import DEFAULT_FILES, load
 from drumline.record import to_dict
 from drumline.supervise.site import site_of
@@ -57,9 +57,9 @@ def command(
 def _patient(file: str | None, given: tuple[str, ...], on: str | None, flags: Mapping[str, str]) -> Patient:
     if file is None and not given and not any(os.path.lexists(name) for name in DEFAULT_FILES):
         site = site_of(Path.cwd())
-        engine, part = engine_alone(on, flags, str(site.directory), os.environ)
+        engine, part = engine_without_spec(on, flags, str(site.directory), os.environ)
         return Patient(engine, site, where=part.where, options=part.options)
-    loaded = load(file, given=given, on=on, flags=flags)
+    loaded = load(file, parameters=given, on=on, flags=flags)
     return Patient(loaded.plan.engine, site_of(loaded.directory), loaded.plan, loaded.plan.where, loaded.plan.options)
 
 

@@ -83,7 +83,7 @@ def command(
     if target:
         folder, victim, saboteur = _take_running(target, replica_name, harm, yes=yes)
     else:
-        loaded = load(what, given=given, on=on, flags=flags, unique=True, complete=True)
+        loaded = load(what, parameters=given, on=on, flags=flags, unique=True, complete=True)
         folder, victim, saboteur = _start(loaded, replica_name, harm)
     is_own = target is None
     drill = Drill(folder, victim, harm, saboteur)

@@ -16,7 +16,7 @@ from drumline.errors import InputError, SpecError
 from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
 from drumline.spec.document import decode, parse_several
-from drumline.spec.foreign import is_template
+from drumline.spec.templates import is_template
 from drumline.supervise.launch import find_shortages
 from drumline.supervise.site import site_of
 
@@ -48,8 +48,8 @@ def command(
         return
     loaded = load(
         file,
-        found=found,
-        given=given,
+        already_read=found,
+        parameters=given,
         on=on,
         run=run_id or "0",
         flags=flags,

@@ -74,7 +74,7 @@ def command(
         raise InputError(f"two specs, {file} and {named}", hint="name one")
     loaded = load(
         file or named,
-        given=given,
+        parameters=given,
         on=on,
         name=name,
         flags=flags,

@@ -54,7 +54,7 @@ def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: Given
     return make_plan(spec, engine, find_options(engine).plan(spec, engine, given or Given()), run=run)
 
 
-def engine_alone(
+def engine_without_spec(
     on: str | None, flags: Mapping[str, str], directory: str, environ: Mapping[str, str]
 ) -> tuple[str, EnginePart]:
     """Return the engine that is meant where there is no spec, and what its part of a plan would be."""

@@ -14,17 +14,17 @@ from drumline.engine.options import Given
 from drumline.engine.registry import find_options
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import all_spec_problems, choose_engine, known_spec_type
-from drumline.load.script import remarks
+from drumline.load.script import find_script_warnings
 from drumline.load.shell import find_syntax_errors
 from drumline.plan.make import EnginePart, make_plan
 from drumline.plan.types import Plan
 from drumline.record import Record
-from drumline.spec.block import NAME_PATTERN, NAME_WORDS
+from drumline.spec.block import NAME_DESCRIPTION, NAME_PATTERN
 from drumline.spec.dialect import read_dialect
 from drumline.spec.document import MAX_BYTES
-from drumline.spec.foreign import is_template
-from drumline.spec.read import MAX_PROBLEMS, Reading, read_spec
+from drumline.spec.read import MAX_PROBLEMS, ReadResult, read_spec
 from drumline.spec.requirements import BadRequirement, read_requirements
+from drumline.spec.templates import is_template
 from drumline.spec.types import Spec
 from drumline.words import listed, nearest, printable
 
@@ -40,24 +40,24 @@ class Loaded(Record):
     warnings: tuple[Problem, ...]
     spec: Spec
     data: bytes
-    part: EnginePart
+    engine_part: EnginePart
 
     def plan_as(self, run: str) -> Plan:
         """The same plan as the run of this number."""
-        return make_plan(self.spec, self.plan.engine, self.part, run=run).replace(options=self.plan.options)
+        return make_plan(self.spec, self.plan.engine, self.engine_part, run=run).replace(options=self.plan.options)
 
 
 def load(
     file: str | None,
     *,
-    given: Sequence[str] = (),
+    parameters: Sequence[str] = (),
     on: str | None = None,
     name: str | None = None,
     run: str = "0",
     unique: bool = False,
     complete: bool = False,
     flags: Mapping[str, str | None] = MappingProxyType({}),
-    found: tuple[str, bytes, str] | None = None,
+    already_read: tuple[str, bytes, str] | None = None,
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
@@ -68,9 +68,9 @@ def load(
     The flags are those of engines, and come before the engine's block in the spec. If the run's names on other machines
     are to be `unique`, a few random letters are chosen for them.
     """
-    source, data, directory = found or read_file(file)
-    spec, warnings = check_spec(data, source, directory, given)
-    spec = spec if is_template(data) else _with_parameters(spec, given)
+    source, data, directory = already_read or read_file(file)
+    spec, warnings = check_spec(data, source, directory, parameters)
+    spec = spec if is_template(data) else _with_parameters(spec, parameters)
     if missing := [name for name, value in spec.parameters.items() if value is None]:
         warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
@@ -79,28 +79,28 @@ def load(
     engine = choose_engine(spec, on, typed)
     letters = _random_letters() if unique else ""
     adds = Given(typed, directory, os.environ, letters, _user(os.environ))
-    part = find_options(engine).plan(spec, engine, adds)
-    plan = make_plan(spec, engine, part, run=run)
-    return Loaded(plan, directory, source, (*warnings, *remarks(plan, directory)), spec, data, part)
+    engine_part = find_options(engine).plan(spec, engine, adds)
+    plan = make_plan(spec, engine, engine_part, run=run)
+    return Loaded(plan, directory, source, (*warnings, *find_script_warnings(plan, directory)), spec, data, engine_part)
 
 
 def check_spec(
-    data: bytes, source: str, directory: str | None = None, given: Sequence[str] = ()
+    data: bytes, source: str, directory: str | None = None, parameters: Sequence[str] = ()
 ) -> tuple[Spec, tuple[Problem, ...]]:
     """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems.
 
     Files that it names are looked for in the directory; without one they are not read.
     """
-    reading = read(data, source, given)
+    reading = read(data, source, parameters)
     problems = list(reading.problems)
-    warnings = list(reading.remarks)
+    warnings = list(reading.warnings)
     for finding in chain(all_spec_problems(reading.spec), find_syntax_errors(reading.spec)):
-        if not any(map(reading.is_bad, (finding.path, *finding.follows_from))):
+        if not any(map(reading.is_invalid, (finding.path, *finding.follows_from))):
             (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
         if len(problems) >= MAX_PROBLEMS:
             break
     spec = reading.spec
-    if spec.environment and directory and not reading.is_bad(("environment",)):
+    if spec.environment and directory and not reading.is_invalid(("environment",)):
         try:
             spec = spec.with_requirements(read_requirements(spec.environment.requirements, Path(directory)))
         except BadRequirement as error:
@@ -111,10 +111,10 @@ def check_spec(
     return spec, tuple(warnings)
 
 
-def read(data: bytes, source: str, given: Sequence[str] = ()) -> Reading:
+def read(data: bytes, source: str, parameters: Sequence[str] = ()) -> ReadResult:
     """Read a spec, in whichever of the dialects it is written; only a template looks at what is given."""
     kind = known_spec_type()
-    return read_dialect(data, source, kind, given) or read_spec(data, source, kind)
+    return read_dialect(data, source, kind, parameters) or read_spec(data, source, kind)
 
 
 def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: bool = True) -> tuple[str, bytes, str]:
@@ -159,14 +159,14 @@ def _here() -> str:
         raise InputError("the folder you are in is gone", hint="`cd` to another") from None
 
 
-def _with_parameters(spec: Spec, given: Sequence[str]) -> Spec:
-    return spec.with_parameters({**spec.parameters, **read_given(given, spec.parameters)})
+def _with_parameters(spec: Spec, parameters: Sequence[str]) -> Spec:
+    return spec.with_parameters({**spec.parameters, **parse_parameters(parameters, spec.parameters)})
 
 
-def read_given(given: Sequence[str], known: Mapping[str, object]) -> dict[str, str]:
+def parse_parameters(parameters: Sequence[str], known: Mapping[str, object]) -> dict[str, str]:
     """The values that are given as NAME=VALUE, by name; raise InputError for a name that is not known."""
     values: dict[str, str] = {}
-    for item in given:
+    for item in parameters:
         name, separator, value = item.partition("=")
         if not separator:
             raise InputError(f"-p {printable(item)}: expected NAME=VALUE")
@@ -192,7 +192,7 @@ def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Probl
 def check_name(option: str, name: str) -> str:
     """Return the name of a project or of a run as it was typed; raise InputError if it cannot be one."""
     if not re.fullmatch(NAME_PATTERN, name):
-        raise InputError(f"{option} {printable(name)}: expected {NAME_WORDS}")
+        raise InputError(f"{option} {printable(name)}: expected {NAME_DESCRIPTION}")
     return name
 
 

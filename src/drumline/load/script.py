@@ -31,7 +31,7 @@ _IMPORTS = (
 _MAIN = rb"(?m)^if[ \t(]+__name__\b"
 
 
-def remarks(plan: Plan, directory: str) -> Iterator[Problem]:
+def find_script_warnings(plan: Plan, directory: str) -> Iterator[Problem]:
     """Name where a script, or a module of the project that it imports, replaces the TF_CONFIG of each replica."""
     if plan.framework != "tensorflow" or len(plan.replicas) == 1:
         return

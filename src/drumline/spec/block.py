@@ -5,67 +5,70 @@ from typing import Annotated, ClassVar
 
 from drumline.spec.quantity import (
     BYTES_PATTERN,
-    PATIENCE_PATTERN,
+    SECONDS_OR_NEVER_PATTERN,
     SECONDS_PATTERN,
     parse_bytes,
-    parse_patience,
     parse_seconds,
+    parse_seconds_or_never,
 )
 from drumline.spec.struct import Meta, Struct
 
 
-def named(pattern: str, words: str) -> Meta:
+def matching(pattern: str, expected: str) -> Meta:
     """Say that a text has to match a pattern, and in which words a message says so."""
-    return Meta(pattern=pattern, extra={"words": words})
+    return Meta(pattern=pattern, extra={"expected": expected})
 
 
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Budget = Annotated[int, Meta(ge=0, le=1000)]
-ExitCodes = Annotated[str, named(r"^[0-9]{1,3}(-[0-9]{1,3})?$", "an exit code such as 2, or a range such as 1-127")]
+ExitCodes = Annotated[str, matching(r"^[0-9]{1,3}(-[0-9]{1,3})?$", "an exit code such as 2, or a range such as 1-127")]
 Port = Annotated[int, Meta(ge=1, le=65535)]
-Scalar = Annotated[str, Meta(extra={"words": "a value"})]
+Scalar = Annotated[str, Meta(extra={"expected": "a value"})]
 NAME_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9_-]{0,61}[A-Za-z0-9])?$"
-NAME_WORDS = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
-Name = Annotated[str, named(NAME_PATTERN, NAME_WORDS)]
+NAME_DESCRIPTION = "a name of at most 63 letters, digits, `-` and `_`, that begins and ends with a letter or digit"
+Name = Annotated[str, matching(NAME_PATTERN, NAME_DESCRIPTION)]
 Variable = Annotated[
-    str, named(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and `_`, not beginning with a digit")
+    str, matching(r"^[A-Za-z_][A-Za-z0-9_]*$", "a variable's name: letters, digits and `_`, not beginning with a digit")
 ]
 ParameterName = Annotated[
     str,
-    named(
+    matching(
         r"^[A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?$",
         "a parameter's name: letters, digits, `-` and `_`, beginning with a letter",
     ),
 ]
-ModuleName = Annotated[str, named(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, such as transformers")]
+ModuleName = Annotated[str, matching(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$", "a module's name, such as transformers")]
 TensorFlowVersion = Annotated[
-    str, named(r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", "a version of TensorFlow such as 2.15.1 or 2.16")
+    str, matching(r"^2\.[0-9]{1,2}(\.[0-9]{1,2})?$", "a version of TensorFlow such as 2.15.1 or 2.16")
 ]
 _LABEL = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
 ObjectName = Annotated[
     str,
-    named(rf"^{_LABEL}(\.{_LABEL}){{0,7}}$", "the name of an object in a cluster: small letters, digits, `-` and `.`"),
+    matching(
+        rf"^{_LABEL}(\.{_LABEL}){{0,7}}$", "the name of an object in a cluster: small letters, digits, `-` and `.`"
+    ),
 ]
 Text = Annotated[str, Meta(min_length=1)]
-Path = Annotated[str, Meta(min_length=1, extra={"words": "a path"})]
+Path = Annotated[str, Meta(min_length=1, extra={"expected": "a path"})]
 # `written`: the JSON types of what stands in the file, where the value is kept as another.
 Bytes = Annotated[
     int,
     Meta(
-        extra={"words": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
+        extra={"expected": "an amount of memory such as 16GiB or 500MB", "parse": parse_bytes},
         extra_json_schema={"written": "string", "pattern": BYTES_PATTERN, "examples": ["16GiB", "500MB"]},
     ),
 ]
 
 
-def _time(words: str, parse: Callable[[str], float], pattern: str, *examples: str) -> Meta:
+def _time(expected: str, parse: Callable[[str], float], pattern: str, *examples: str) -> Meta:
     written = {"written": ["number", "string"], "minimum": 0, "pattern": pattern, "examples": list(examples)}
-    return Meta(extra={"words": words, "parse": parse}, extra_json_schema=written)
+    return Meta(extra={"expected": expected, "parse": parse}, extra_json_schema=written)
 
 
 Seconds = Annotated[float, _time("a time such as 30s, 5m or 1h", parse_seconds, SECONDS_PATTERN, "30s", "5m", "1h")]
-Patience = Annotated[
-    float, _time("a time such as 30m or 1h, or never", parse_patience, PATIENCE_PATTERN, "30m", "2h", "never")
+SecondsOrNever = Annotated[
+    float,
+    _time("a time such as 30m or 1h, or never", parse_seconds_or_never, SECONDS_OR_NEVER_PATTERN, "30m", "2h", "never"),
 ]
 
 
@@ -77,4 +80,4 @@ class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """
 
     short: ClassVar[str | None] = None
-    telling: ClassVar[bool] = False
+    keys_need_values: ClassVar[bool] = False

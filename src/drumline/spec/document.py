@@ -82,7 +82,7 @@ class Mapping(Record):
 Node = Scalar | Sequence | Mapping
 
 
-class Repeat(Record):
+class DuplicateKey(Record):
     """A key that stands a second time; only the first is in the tree."""
 
     path: Path
@@ -94,7 +94,7 @@ class Document(Record):
     """A file as it was read."""
 
     root: Node
-    repeats: tuple[Repeat, ...]
+    duplicates: tuple[DuplicateKey, ...]
 
 
 def parse(data: bytes, source: str) -> Document:
@@ -102,13 +102,13 @@ def parse(data: bytes, source: str) -> Document:
     builder = _build(data, source, several=False)
     if builder.root is None or is_null(builder.root):
         raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
-    return Document(builder.root, tuple(builder.repeats))
+    return Document(builder.root, tuple(builder.duplicates))
 
 
 def parse_several(data: bytes, source: str) -> tuple[Document, ...]:
     """Read a file of one or more YAML documents, without those that say nothing; raise SpecError as `parse` does."""
     builder = _build(data, source, several=True)
-    builder.begin_anew()
+    builder.start_document()
     return tuple(each for each in builder.documents if not is_null(each.root))
 
 
@@ -117,7 +117,7 @@ def _build(data: bytes, source: str, *, several: bool) -> _Builder:
     builder = _Builder(source, several=several)
     try:
         for event in yaml.parse(text, Loader=_LOADER):
-            builder.take(event)
+            builder.handle(event)
     except yaml.MarkedYAMLError as error:
         trouble = " ".join(filter(None, (error.problem, error.context)))
         noticed, began = _position(error.problem_mark), _position(error.context_mark)
@@ -164,7 +164,7 @@ def decode(data: bytes, source: str) -> str:
     return text
 
 
-class _Open:
+class _OpenNode:
     """A list or mapping whose end has not come yet."""
 
     def __init__(self, *, line: int, anchor: str | None, mapping: bool, start: int) -> None:
@@ -186,22 +186,22 @@ class _Builder:
         self.documents: list[Document] = []
         self._several = several
         self.root: Node | None = None
-        self.repeats: list[Repeat] = []
-        self._open: list[_Open] = []
+        self.duplicates: list[DuplicateKey] = []
+        self._open: list[_OpenNode] = []
         self._anchors: dict[str, tuple[Node, int]] = {}
         self._nodes = 0
 
     def error(self, line: int | None, message: str) -> SpecError:
         return SpecError([Problem(self.source, line, "", printable(message))])
 
-    def begin_anew(self) -> None:
+    def start_document(self) -> None:
         """Put away the document that is there, if one is."""
         if self.root is not None:
-            self.documents.append(Document(self.root, tuple(self.repeats)))
-        self.root, self.repeats = None, []
+            self.documents.append(Document(self.root, tuple(self.duplicates)))
+        self.root, self.duplicates = None, []
         self._anchors = {}
 
-    def take(self, event: yaml.Event) -> None:
+    def handle(self, event: yaml.Event) -> None:
         line = event.start_mark.line + 1 if event.start_mark else 0
         match event:
             case yaml.ScalarEvent():
@@ -215,7 +215,7 @@ class _Builder:
                 if len(self._open) >= MAX_DEPTH:
                     raise self.error(line, f"nested more than {MAX_DEPTH} levels deep")
                 mapping = isinstance(event, yaml.MappingStartEvent)
-                self._open.append(_Open(line=line, anchor=event.anchor, mapping=mapping, start=self._nodes))
+                self._open.append(_OpenNode(line=line, anchor=event.anchor, mapping=mapping, start=self._nodes))
             case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
                 done = self._open.pop()
                 node: Node
@@ -236,7 +236,7 @@ class _Builder:
                 node, size = self._anchors[event.anchor]
                 self._add(node, line, None, added=size, size=size)
             case yaml.DocumentStartEvent() if self._several:
-                self.begin_anew()
+                self.start_document()
             case yaml.DocumentStartEvent() if self.root is not None:
                 raise self.error(line, "a second document begins here; a spec is one document")
             case _:
@@ -266,7 +266,7 @@ class _Builder:
             if key.plain and key.text == "<<":
                 parent.merged.extend(self._merge(node))
             elif key.text in parent.entries:
-                self.repeats.append(Repeat(self._path(), key.line, parent.entries[key.text].line))
+                self.duplicates.append(DuplicateKey(self._path(), key.line, parent.entries[key.text].line))
             else:
                 parent.entries[key.text] = Entry(key.text, key.line, node)
             parent.key = None

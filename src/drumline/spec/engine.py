@@ -12,7 +12,7 @@ class Engine(Block, frozen=True):
 
     # `spec_type` adds a field for each engine that is known.
     short: ClassVar[str | None] = "default"
-    telling: ClassVar[bool] = True
+    keys_need_values: ClassVar[bool] = True
     default: str | None = None
 
     def options(self, name: str) -> Block | None:

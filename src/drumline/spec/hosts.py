@@ -4,14 +4,14 @@ import re
 from typing import Annotated
 
 from drumline.errors import InputError
-from drumline.spec.block import named
+from drumline.spec.block import matching
 from drumline.words import printable
 
 # As ssh itself reads a destination; never an option, and nothing that a shell would make something else of.
-PLACE_PATTERN = r"([A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)"
-HOST_PATTERN = rf"^([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?{PLACE_PATTERN}$"
-HOST_WORDS = "a host as ssh knows it, such as gpu1 or me@gpu1"
-HostName = Annotated[str, named(HOST_PATTERN, HOST_WORDS)]
+ADDRESS_PATTERN = r"([A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)"
+HOST_PATTERN = rf"^([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?{ADDRESS_PATTERN}$"
+HOST_DESCRIPTION = "a host as ssh knows it, such as gpu1 or me@gpu1"
+HostName = Annotated[str, matching(HOST_PATTERN, HOST_DESCRIPTION)]
 
 
 def read_hosts(text: str) -> tuple[str, ...]:
@@ -27,7 +27,7 @@ def read_hosts(text: str) -> tuple[str, ...]:
             )
         if re.fullmatch(HOST_PATTERN, name) is None:
             what = f"`{printable(name)}` is none" if name else "there is nothing before or after a comma"
-            raise InputError(f"--hosts {printable(text)}: expected {HOST_WORDS}, several with commas; {what}")
+            raise InputError(f"--hosts {printable(text)}: expected {HOST_DESCRIPTION}, several with commas; {what}")
         if name in names[:number]:
             raise InputError(
                 f"--hosts {printable(text)}: `{name}` is named twice",

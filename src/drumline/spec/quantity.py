@@ -7,7 +7,7 @@ from math import inf
 
 BYTES_PATTERN = r"^([0-9]{1,19}(?:\.[0-9]{1,9})?) ?(?:([kKMGTP])(i?)B?|B)$"
 SECONDS_PATTERN = r"^([0-9]{1,10}(?:\.[0-9]{1,9})?) ?(ms|s|m|h|d)?$"
-PATIENCE_PATTERN = rf"{SECONDS_PATTERN}|^never$"
+SECONDS_OR_NEVER_PATTERN = rf"{SECONDS_PATTERN}|^never$"
 
 _MOST_BYTES = 1024**6
 _MOST_SECONDS = 36_500 * 86_400
@@ -61,7 +61,7 @@ def parse_seconds(text: str) -> float:
     return seconds
 
 
-def parse_patience(text: str) -> float:
+def parse_seconds_or_never(text: str) -> float:
     """Read a time, or `never`, which is infinite; raise ValueError as above."""
     if text == "never":
         return inf

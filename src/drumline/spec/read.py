@@ -18,72 +18,83 @@ from drumline.record import Record
 from drumline.spec import document
 from drumline.spec.block import Block
 from drumline.spec.document import Node, Path, Scalar, Sequence, is_null
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
+from drumline.spec.messages import (
+    BareType,
+    describe_node,
+    describe_type,
+    format_path,
+    shorthand_type,
+    suggest_path,
+    union_members,
+    unwrap,
+)
 from drumline.spec.struct import inspect
 from drumline.spec.types import Spec
-from drumline.spec.words import Kind, describe, find_meant, found, members, short_type, spell, unwrap
 from drumline.words import nearest, printable
 
 # More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
 MAX_PROBLEMS = 100
 
-_BAD: Final = object()
+_INVALID: Final = object()
 
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
-class Reading(Record):
+class ReadResult(Record):
     """A spec as read, what was wrong with it, and where each of its values stands."""
 
     spec: Spec
     source: str
     problems: tuple[Problem, ...]
     lines: Mapping[Path, int]
-    bad: frozenset[Path]
+    invalid: frozenset[Path]
     # Of a file in a dialect: where the values of the spec were said there, and what could not be carried over.
-    spots: Mapping[Path, Spot] = MappingProxyType({})
-    remarks: tuple[Problem, ...] = ()
+    locations: Mapping[Path, Location] = MappingProxyType({})
+    warnings: tuple[Problem, ...] = ()
 
     def problem(self, path: Path, message: str) -> Problem:
         """Say something about the value at this path, or about the nearest block around it that is written down."""
         written = path
-        while written and written not in (self.spots or self.lines):
+        while written and written not in (self.locations or self.lines):
             written = written[:-1]
-        if written in self.spots:
-            return self.spots[written].problem(message)
-        return Problem(self.source, self.lines.get(written), spell(path), printable(message))
+        if written in self.locations:
+            return self.locations[written].problem(message)
+        return Problem(self.source, self.lines.get(written), format_path(path), printable(message))
 
-    def is_bad(self, path: Path) -> bool:
+    def is_invalid(self, path: Path) -> bool:
         """Whether something was already wrong at this path, above or below it."""
-        return any(bad[: len(path)] == path or path[: len(bad)] == bad for bad in self.bad)
+        return any(invalid[: len(path)] == path or path[: len(invalid)] == invalid for invalid in self.invalid)
 
 
-def read_spec(data: bytes, source: str, kind: type[Spec]) -> Reading:
+def read_spec(data: bytes, source: str, kind: type[Spec]) -> ReadResult:
     """Read a spec of this type, which `spec_type` makes.
 
     Raise SpecError only for what is no YAML document, or has more problems than anyone reads.
     """
     parsed = document.parse(data, source)
-    return read_tree(parsed.root, source, kind, parsed.repeats)
+    return read_tree(parsed.root, source, kind, parsed.duplicates)
 
 
-def read_tree(root: Node, source: str, kind: type[Spec], repeats: Iterable[document.Repeat] = ()) -> Reading:
+def read_tree(
+    root: Node, source: str, kind: type[Spec], duplicates: Iterable[document.DuplicateKey] = ()
+) -> ReadResult:
     """Read a spec that is a tree already, with what stood in it twice."""
-    block, problems, lines, bad = read_as(kind, root, source, repeats)
-    return Reading(block or kind(project="unread"), source, problems, lines, bad)
+    block, problems, lines, invalid = read_as(kind, root, source, duplicates)
+    return ReadResult(block or kind(project="unread"), source, problems, lines, invalid)
 
 
 def read_as(
-    block: type[AnyBlock], root: Node, source: str, repeats: Iterable[document.Repeat] = ()
+    block: type[AnyBlock], root: Node, source: str, duplicates: Iterable[document.DuplicateKey] = ()
 ) -> tuple[AnyBlock | None, tuple[Problem, ...], Mapping[Path, int], frozenset[Path]]:
     """Read a tree as a block of any kind: what it says, if it is one, its problems, its lines, and what is bad."""
     walk = _Walk(source)
     walk.lines[()] = root.line
-    for each in repeats:
-        walk.complain(each.line, each.path, f"stands here a second time; first in line {each.first_line}")
+    for each in duplicates:
+        walk.add_problem(each.line, each.path, f"stands here a second time; first in line {each.first_line}")
     read = walk.read_block(_info(block), root, ())
-    found = None if read is _BAD else cast("AnyBlock", read)
-    return found, tuple(walk.problems), walk.lines, frozenset(walk.bad)
+    found = None if read is _INVALID else cast("AnyBlock", read)
+    return found, tuple(walk.problems), walk.lines, frozenset(walk.invalid)
 
 
 @cache
@@ -98,38 +109,38 @@ class _Walk:
         self.source = source
         self.problems: list[Problem] = []
         self.lines: dict[Path, int] = {}
-        self.bad: set[Path] = set()
+        self.invalid: set[Path] = set()
 
-    def complain(self, line: int, path: Path, message: str) -> object:
-        self.bad.add(path)
-        self.problems.append(Problem(self.source, line, spell(path), printable(message)))
+    def add_problem(self, line: int, path: Path, message: str) -> object:
+        self.invalid.add(path)
+        self.problems.append(Problem(self.source, line, format_path(path), printable(message)))
         if len(self.problems) >= MAX_PROBLEMS:
             last = max(problem.line or 0 for problem in self.problems)
             raise SpecError([*self.problems, Problem(self.source, last, "", "too many problems to go on")])
-        return _BAD
+        return _INVALID
 
     def expected(self, kind: inspect.Type, node: Node, path: Path) -> object:
         if path[-2:-1] == ("parameters",) and not isinstance(node, Scalar):
             message = "a list or range of values makes a sweep, which this version cannot run: give one value"
-            return self.complain(node.line, path, message)
-        expected = describe(kind) if path else "keys with their values, such as `project: digits`"
-        return self.complain(node.line, path, f"expected {expected}, got {found(node)}")
+            return self.add_problem(node.line, path, message)
+        expected = describe_type(kind) if path else "keys with their values, such as `project: digits`"
+        return self.add_problem(node.line, path, f"expected {expected}, got {describe_node(node)}")
 
     def read(self, kind: inspect.Type, node: Node, path: Path) -> object:
         """Return the value of a node, or _BAD after saying what is wrong with it."""
         self.lines.setdefault(path, node.line)
         match unwrap(kind):
-            case Kind(type=inspect.StructType() as block):
+            case BareType(type=inspect.StructType() as block):
                 return self.read_block(block, node, path)
-            case Kind(type=inspect.UnionType() as union) if _fits(union, node):
-                return self.read(next(member for member in members(union) if _fits(member, node)), node, path)
-            case Kind(type=inspect.VarTupleType() as items) if isinstance(node, Sequence):
+            case BareType(type=inspect.UnionType() as union) if _fits(union, node):
+                return self.read(next(member for member in union_members(union) if _fits(member, node)), node, path)
+            case BareType(type=inspect.VarTupleType() as items) if isinstance(node, Sequence):
                 return self.read_list(items, node, path)
-            case Kind(type=inspect.AnyType()):
-                return self.read_anything(node, path)
-            case Kind(type=inspect.DictType() as entries) if isinstance(node, document.Mapping):
+            case BareType(type=inspect.AnyType()):
+                return self.read_any(node, path)
+            case BareType(type=inspect.DictType() as entries) if isinstance(node, document.Mapping):
                 return self.read_dict(entries, node, path)
-            case Kind(type=bare) if isinstance(node, Scalar) and not isinstance(bare, inspect.UnionType):
+            case BareType(type=bare) if isinstance(node, Scalar) and not isinstance(bare, inspect.UnionType):
                 return self.read_scalar(kind, node, path)
             case _:
                 return self.expected(kind, node, path)
@@ -141,44 +152,44 @@ class _Walk:
             if block.short is None or not _fits(kind, node):
                 return self.expected(kind, node, path)
             value = self.read(fields[block.short].type, node, path)
-            return _BAD if value is _BAD else block(**{fields[block.short].name: value})
+            return _INVALID if value is _INVALID else block(**{fields[block.short].name: value})
         values: dict[str, object] = {}
         for entry in node.entries:
             key, line, child = entry.key, entry.line, entry.node
             if key not in fields:
                 if not (not path and key.startswith("x-")):  # room for anchors, as in compose files
-                    self.refuse_key(kind, key, line, path)
+                    self.reject_key(kind, key, line, path)
                 continue
             self.lines[(*path, key)] = line
             # `env:` with nothing behind it is what is left when its last line was commented out.
-            if is_null(child) and not fields[key].required and not block.telling:
+            if is_null(child) and not fields[key].required and not block.keys_need_values:
                 continue
             value = self.read(fields[key].type, child, (*path, key))
-            if value is not _BAD:
+            if value is not _INVALID:
                 values[fields[key].name] = value
         for key, field in fields.items():
             if field.required and field.name not in values:
-                if (*path, key) not in self.bad:
-                    self.complain(node.line, (*path, key), "is missing")
+                if (*path, key) not in self.invalid:
+                    self.add_problem(node.line, (*path, key), "is missing")
                 values[field.name] = "unread"
         return block(**values)
 
-    def refuse_key(self, kind: inspect.StructType, key: str, line: int, path: Path) -> None:
-        meant = find_meant(key, kind)
+    def reject_key(self, kind: inspect.StructType, key: str, line: int, path: Path) -> None:
+        meant = suggest_path(key, kind)
         if meant:
-            self.bad.add((*path, *meant))  # nobody needs to hear that it is missing, too
-            hint = f"did you mean `{spell(meant)}`?"
+            self.invalid.add((*path, *meant))  # nobody needs to hear that it is missing, too
+            hint = f"did you mean `{format_path(meant)}`?"
         else:
             known = ", ".join(field.encode_name for field in kind.fields)
             hint = f"known here: {known}" if known else "there are no keys here"
             hint += "; variables go into `env`" if path == ("environment",) else ""  # as compose files have them
-        self.complain(line, (*path, key), f"unknown key; {hint}")
+        self.add_problem(line, (*path, key), f"unknown key; {hint}")
 
     def read_list(self, kind: inspect.VarTupleType, node: Sequence, path: Path) -> object:
         if kind.min_length and len(node.items) < kind.min_length:
-            return self.complain(node.line, path, "the list is empty")
+            return self.add_problem(node.line, path, "the list is empty")
         values = tuple(self.read(kind.item_type, item, (*path, index)) for index, item in enumerate(node.items))
-        return _BAD if any(value is _BAD for value in values) else values
+        return _INVALID if any(value is _INVALID for value in values) else values
 
     def read_dict(self, kind: inspect.DictType, node: document.Mapping, path: Path) -> object:
         values: dict[str, object] = {}
@@ -188,86 +199,90 @@ class _Walk:
             key, line, child = entry.key, entry.line, entry.node
             self.lines[(*path, key)] = line
             if pattern and not re.fullmatch(pattern, key):
-                self.complain(line, (*path, key), f"is not {names.words}")
+                self.add_problem(line, (*path, key), f"is not {names.expected}")
                 continue
             if is_null(child) and _may_be_null(kind.value_type):
                 values[key] = None
                 continue
             value = self.read(kind.value_type, child, (*path, key))
-            if value is not _BAD:
+            if value is not _INVALID:
                 values[key] = value
         return values
 
-    def read_anything(self, node: Node, path: Path) -> object:
+    def read_any(self, node: Node, path: Path) -> object:
         """What stands there, whatever it is: part of a text that is meant for others."""
         match node:
             case Scalar() if isinstance(node.value, float) and not math.isfinite(node.value):
-                return self.complain(node.line, path, f"expected a number, got {found(node)}, which is out of bounds")
+                return self.add_problem(
+                    node.line, path, f"expected a number, got {describe_node(node)}, which is out of bounds"
+                )
             case Scalar():
                 return node.value
             case Sequence():
-                items = [self.read_anything(item, (*path, index)) for index, item in enumerate(node.items)]
-                return _BAD if any(item is _BAD for item in items) else items
+                items = [self.read_any(item, (*path, index)) for index, item in enumerate(node.items)]
+                return _INVALID if any(item is _INVALID for item in items) else items
             case document.Mapping():
                 for each in node.entries:
                     self.lines[(*path, each.key)] = each.line
-                entries = {each.key: self.read_anything(each.node, (*path, each.key)) for each in node.entries}
-                return _BAD if any(item is _BAD for item in entries.values()) else entries
+                entries = {each.key: self.read_any(each.node, (*path, each.key)) for each in node.entries}
+                return _INVALID if any(item is _INVALID for item in entries.values()) else entries
 
     def read_scalar(self, annotated: inspect.Type, node: Scalar, path: Path) -> object:
         unwrapped = unwrap(annotated)
-        kind, words, parse = unwrapped.type, unwrapped.words, unwrapped.parse
+        kind, expected, parse = unwrapped.type, unwrapped.expected, unwrapped.parse
         value = node.value
         if parse and value is not None:
             try:
                 return parse(node.text)
             except ValueError as error:
-                return self.complain(node.line, path, f"expected {error}, got {found(node)}")
+                return self.add_problem(node.line, path, f"expected {error}, got {describe_node(node)}")
         match kind:
             case inspect.BoolType() if isinstance(value, bool):
                 return value
             case inspect.BoolType() if node.text.lower() in ("yes", "no", "on", "off", "y", "n"):
                 meant = "true" if node.text.lower() in ("yes", "on", "y") else "false"
-                return self.complain(node.line, path, f'expected true or false, got "{node.text}": write {meant}')
+                return self.add_problem(node.line, path, f'expected true or false, got "{node.text}": write {meant}')
             case inspect.IntType() if isinstance(value, int) and not isinstance(value, bool):
-                return value if _in_bounds(kind, value) else self.too_large_or_small(kind, value, node, path)
+                return value if _in_bounds(kind, value) else self.out_of_bounds(kind, value, node, path)
             case inspect.IntType() if re.fullmatch(r"0[0-9]+", node.text):
                 plain = node.text.lstrip("0") or "0"
-                octal = f"got {found(node)}, which some read as octal: write {plain}"
-                return self.complain(node.line, path, f"expected {describe(kind)}, {octal}")
+                octal = f"got {describe_node(node)}, which some read as octal: write {plain}"
+                return self.add_problem(node.line, path, f"expected {describe_type(kind)}, {octal}")
             case inspect.FloatType() if isinstance(value, int | float) and not isinstance(value, bool):
                 fits = math.isfinite(value) and _in_bounds(kind, value)
-                return float(value) if fits else self.too_large_or_small(kind, value, node, path)
+                return float(value) if fits else self.out_of_bounds(kind, value, node, path)
             case inspect.StrType() if value is not None:
                 if kind.pattern and not re.fullmatch(kind.pattern, node.text):
                     return self.expected(annotated, node, path)
                 if kind.min_length and not node.text.strip():
-                    return self.complain(node.line, path, f"expected {words or 'text'}, got an empty one")
+                    return self.add_problem(node.line, path, f"expected {expected or 'text'}, got an empty one")
                 if "\0" in node.text:
-                    return self.complain(node.line, path, "holds a NUL character, which no process can be given")
+                    return self.add_problem(node.line, path, "holds a NUL character, which no process can be given")
                 return node.text
             case inspect.LiteralType() if node.text in kind.values:
                 return node.text
             case inspect.LiteralType():
                 near = nearest(node.text, map(str, kind.values))
                 hint = f"; did you mean `{near}`?" if near else ""
-                return self.complain(node.line, path, f"expected {describe(kind)}, got {found(node)}{hint}")
+                return self.add_problem(
+                    node.line, path, f"expected {describe_type(kind)}, got {describe_node(node)}{hint}"
+                )
             case _:
                 return self.expected(annotated, node, path)
 
-    def too_large_or_small(
+    def out_of_bounds(
         self, kind: inspect.IntType | inspect.FloatType, value: float, node: Scalar, path: Path
     ) -> object:
-        return self.complain(node.line, path, f"expected {describe(kind, value)}, got {found(node)}")
+        return self.add_problem(node.line, path, f"expected {describe_type(kind, value)}, got {describe_node(node)}")
 
 
 def _fits(kind: inspect.Type, node: Node) -> bool:
     """Whether this kind of node can be meant for this type at all."""
     match unwrap(kind).type:
         case inspect.UnionType() as union:
-            return any(_fits(member, node) for member in members(union))
+            return any(_fits(member, node) for member in union_members(union))
         case inspect.StructType() as block:
-            short = short_type(block)
+            short = shorthand_type(block)
             return isinstance(node, document.Mapping) or (short is not None and _fits(short, node))
         case inspect.DictType():
             return isinstance(node, document.Mapping)

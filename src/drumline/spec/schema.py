@@ -6,9 +6,9 @@ import json
 from typing import Any, cast
 
 from drumline.spec.block import Block
+from drumline.spec.messages import unwrap
 from drumline.spec.struct import inspect, schema_components
 from drumline.spec.types import Spec
-from drumline.spec.words import unwrap
 
 
 def make_schema(kind: type[Spec]) -> str:
@@ -19,7 +19,7 @@ def make_schema(kind: type[Spec]) -> str:
     definitions[names[0]]["patternProperties"] = {"^x-": {}}
     for block, name in zip(blocks, names, strict=True):
         whole = definitions[name]
-        if block.telling:
+        if block.keys_need_values:
             properties = whole["properties"]
             properties.update({key: _without_null(schema) for key, schema in properties.items()})
         if block.short is not None:

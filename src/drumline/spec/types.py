@@ -18,10 +18,10 @@ from drumline.spec.block import (
     ObjectName,
     ParameterName,
     Path,
-    Patience,
     Port,
     Scalar,
     Seconds,
+    SecondsOrNever,
     TensorFlowVersion,
     Text,
     Variable,
@@ -91,7 +91,7 @@ class Role(Block, frozen=True):
 class Roles(Block, frozen=True):
     """The line: who takes part."""
 
-    telling: ClassVar[bool] = True
+    keys_need_values: ClassVar[bool] = True
     chief: Annotated[Role | None, Meta(description="Coordinates; exactly one")] = None
     master: Annotated[Role | None, Meta(description="The same as chief")] = None
     worker: Role | None = None
@@ -166,7 +166,7 @@ class Timeouts(Block, frozen=True):
     ] = None
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
-        Patience | None,
+        SecondsOrNever | None,
         Meta(description="Without a step, a line, work or bytes that move, before a run counts as hung"),
     ] = None
     steps: Annotated[

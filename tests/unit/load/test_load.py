@@ -34,7 +34,7 @@ def test_paths_begin_in_the_folder_of_the_spec(spec: Path) -> None:
 
 
 def test_a_parameter_is_given_on_the_command_line_as_it_stands(spec: Path) -> None:
-    loaded = load(None, given=["lr=a=b {{ layers }}", "layers=", "layers=4"])
+    loaded = load(None, parameters=["lr=a=b {{ layers }}", "layers=", "layers=4"])
     assert loaded.plan.parameters == {"lr": "a=b {{ layers }}", "layers": "4"}
     assert loaded.plan.replicas[0].argv == ("train", "a=b {{ layers }}", "4")
 
@@ -51,14 +51,14 @@ def test_a_parameter_is_given_on_the_command_line_as_it_stands(spec: Path) -> No
 )
 def test_a_parameter_that_cannot_be_given_is_refused(spec: Path, given: str, message: str, hint: str) -> None:
     with pytest.raises(InputError) as caught:
-        load(None, given=[given])
+        load(None, parameters=[given])
     assert (caught.value.message, caught.value.hint) == (message, hint)
 
 
 def test_problems_of_the_spec_are_told_before_those_of_the_command_line(spec: Path) -> None:
     spec.write_text(GOOD + "port: 0\n")
     with pytest.raises(SpecError, match=r"^drumline.yml:4: port: "):
-        load(None, given=["nothing"])
+        load(None, parameters=["nothing"])
 
 
 def test_a_name_on_the_command_line_wins(spec: Path) -> None:

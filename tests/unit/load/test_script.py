@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.load.script import remarks
+from drumline.load.script import find_script_warnings
 from scaffold.plans import plan_of
 
 SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: code\nroles: {{worker: {workers}}}\n"
@@ -14,7 +14,7 @@ SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: 
 def said_of(script: str, folder: Path, *, framework: str = "tensorflow", workers: int = 2) -> list[str]:
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text(script)
-    return list(map(str, remarks(plan_of(SPEC.format(framework=framework, workers=workers)), str(folder))))
+    return list(map(str, find_script_warnings(plan_of(SPEC.format(framework=framework, workers=workers)), str(folder))))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_who_is_alone_or_not_asked_by_it_may_set_what_they_like(framework: str, 
 
 
 def test_a_script_that_is_not_here_is_nothing_to_look_at(tmp_path: Path) -> None:
-    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+    assert list(find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
 
 
 SETS = "import os\n\ndef join():\n    os.environ['TF_CONFIG'] = '{}'\n"
@@ -81,7 +81,7 @@ def test_a_module_of_the_project_that_is_imported_is_looked_at(line: str, module
     (tmp_path / "code" / module).parent.mkdir(parents=True)
     (tmp_path / "code" / module).write_text(SETS)
     (tmp_path / "code" / "train.py").write_text(line)
-    (said,) = map(str, remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
+    (said,) = map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
     assert said.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that every replica")
 
 
@@ -90,7 +90,7 @@ def test_modules_that_import_each_other_are_looked_at_once(tmp_path: Path) -> No
     (tmp_path / "code" / "train.py").write_text("import tools.a\nimport train\n")
     (tmp_path / "code" / "tools" / "a.py").write_text("from . import b\nfrom .. import train\n")
     (tmp_path / "code" / "tools" / "b.py").write_text(f"from .a import x\n{SETS}")
-    said = list(map(str, remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))))
+    said = list(map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))))
     assert [each.partition(":")[0] for each in said] == ["tools/b.py"]
 
 
@@ -98,7 +98,7 @@ def test_what_a_module_does_when_it_is_run_alone_does_not_count(tmp_path: Path) 
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("import cluster\nimport tensorflow\n")
     (tmp_path / "code" / "cluster.py").write_text(f"if __name__ == '__main__':\n    {SETS}")
-    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+    assert list(find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(
@@ -114,13 +114,13 @@ def test_the_script_is_found_in_a_shell_s_command_and_as_a_module(run: str, file
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(SETS)
     plan = plan_of(f"project: digits\nrun: {run}\nroles: {{worker: 2}}\n")
-    assert [str(each).partition(":")[0] for each in remarks(plan, str(tmp_path))] == [file]
+    assert [str(each).partition(":")[0] for each in find_script_warnings(plan, str(tmp_path))] == [file]
 
 
 def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     os.mkfifo(tmp_path / "code" / "train.py")
-    assert list(remarks(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
+    assert list(find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
 
 
 @pytest.mark.parametrize(
@@ -150,4 +150,4 @@ def test_a_command_of_one_long_word_is_looked_at_in_no_time(tmp_path: Path) -> N
     """A pattern that begins anew at each letter takes hours."""
     plan = plan_of(SPEC.format(framework="tensorflow", workers=2))
     replicas = tuple(each.replace(argv=("sh", "-c", "a" * 900_000)) for each in plan.replicas)
-    assert list(remarks(plan.replace(replicas=replicas), str(tmp_path))) == []
+    assert list(find_script_warnings(plan.replace(replicas=replicas), str(tmp_path))) == []

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
-from drumline.spec.block import NAME_WORDS
+from drumline.spec.block import NAME_DESCRIPTION
 from scaffold.bad_specs import TABLE, TEXT
 
 HEAD = "project: digits\nrun: python train.py\n"
@@ -52,7 +52,7 @@ UNSHOWN = [
     (
         "a name that is too long",
         f"project: {'x' * 64}\nrun: python train.py\n".encode(),
-        f'drumline.yml:1: project: expected {NAME_WORDS}, got "{"x" * 57}..."',
+        f'drumline.yml:1: project: expected {NAME_DESCRIPTION}, got "{"x" * 57}..."',
     ),
 ]
 

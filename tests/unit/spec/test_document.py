@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.errors import SpecError
-from drumline.spec.document import Entry, Mapping, Node, Repeat, Scalar, Sequence, parse
+from drumline.spec.document import DuplicateKey, Entry, Mapping, Node, Scalar, Sequence, parse
 from drumline.spec.write import write_yaml
 from scaffold.strategies import texts
 
@@ -113,10 +113,10 @@ def test_a_merge_key_fills_in_what_is_not_there(text: str, value: object) -> Non
 def test_a_key_that_stands_twice_is_told_and_the_first_kept() -> None:
     found = parse(b"a: 1\nb:\n  - x\n  - {c: 1, d: 2,\n     c: 3}\na: 2\n'1': x\n1: y\n", "f")
     assert plain(found.root) == {"a": 1, "b": ["x", {"c": 1, "d": 2}], "1": "x"}
-    assert found.repeats == (
-        Repeat(("b", 1, "c"), 5, 4),
-        Repeat(("a",), 6, 1),
-        Repeat(("1",), 8, 7),
+    assert found.duplicates == (
+        DuplicateKey(("b", 1, "c"), 5, 4),
+        DuplicateKey(("a",), 6, 1),
+        DuplicateKey(("1",), 8, 7),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_patience, parse_seconds
+from drumline.spec.quantity import format_bytes, format_seconds, parse_bytes, parse_seconds, parse_seconds_or_never
 from scaffold.strategies import amounts
 
 AMOUNTS = [
@@ -135,7 +135,7 @@ def test_time_that_is_written_reads_back_exactly(text: str) -> None:
 
 
 def test_patience_is_a_time_or_never_ends() -> None:
-    assert parse_patience("30m") == 1800
-    assert parse_patience("never") == math.inf
+    assert parse_seconds_or_never("30m") == 1800
+    assert parse_seconds_or_never("never") == math.inf
     with pytest.raises(ValueError, match="a time such as 30s, 5m or 1h, or never"):
-        parse_patience("ever")
+        parse_seconds_or_never("ever")

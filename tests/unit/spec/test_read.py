@@ -12,7 +12,7 @@ from drumline.engine.local.options import LocalOptions
 from drumline.engine.ssh.options import SshHost, SshOptions
 from drumline.errors import SpecError
 from drumline.load.engine import known_spec_type
-from drumline.spec.read import Reading, read_spec
+from drumline.spec.read import ReadResult, read_spec
 from drumline.spec.types import (
     Backoff,
     Data,
@@ -278,7 +278,7 @@ def test_a_spec_that_is_written_down_reads_back_the_same(written: tuple[Spec, st
     assert read(text) == spec
 
 
-def reading_of(text: str) -> Reading:
+def reading_of(text: str) -> ReadResult:
     return read_spec(text.encode(), "f", known_spec_type())
 
 
@@ -307,8 +307,8 @@ def test_what_is_bad_is_known_with_all_that_it_is_part_of() -> None:
         ("run",),
     ]
     fine = [("roles", "worker", "port", 0), ("roles", "worker", "run"), ("roles", "chief"), ("env", "B"), ("project",)]
-    assert [path for path in bad if not reading.is_bad(path)] == []
-    assert [path for path in fine if reading.is_bad(path)] == []
+    assert [path for path in bad if not reading.is_invalid(path)] == []
+    assert [path for path in fine if reading.is_invalid(path)] == []
 
 
 def test_a_message_is_one_line_that_no_terminal_obeys() -> None:

@@ -10,7 +10,7 @@ from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, data_of, roles_of
 from drumline.plan.rules import Path as At
 from drumline.plan.rules import SpecProblem, about_volume
-from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text, named
+from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds, Text, matching
 from drumline.spec.struct import Meta, field, structs
 from drumline.spec.types import Spec, Volume
 
@@ -18,16 +18,18 @@ from drumline.spec.types import Spec, Volume
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 Label = Annotated[
     str,
-    named(
+    matching(
         r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
         "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former",
     ),
 ]
 LabelKey = Annotated[
     str,
-    named(rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}$", "a label's name, such as team or example.com/team"),
+    matching(
+        rf"^([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_WORD}$", "a label's name, such as team or example.com/team"
+    ),
 ]
-LabelValue = Annotated[str, named(rf"^({_WORD})?$", "a label's value: at most 63 letters, digits, `-`, `_` and `.`")]
+LabelValue = Annotated[str, matching(rf"^({_WORD})?$", "a label's value: at most 63 letters, digits, `-`, `_` and `.`")]
 
 
 class Image(Block, frozen=True):

@@ -11,15 +11,15 @@ from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, roles_of
 from drumline.plan.rules import Path as At
 from drumline.plan.rules import SpecProblem, named_roles
-from drumline.spec.block import Block, Bytes, Path, Patience, Port, Seconds, Text
-from drumline.spec.hosts import PLACE_PATTERN, HostName, read_hosts
+from drumline.spec.block import Block, Bytes, Path, Port, Seconds, SecondsOrNever, Text
+from drumline.spec.hosts import ADDRESS_PATTERN, HostName, read_hosts
 from drumline.spec.struct import Meta, structs
 from drumline.spec.types import Spec
 
 CONFIG = "DRUMLINE_SSH_CONFIG"
 Address = Annotated[
     str,
-    Meta(pattern=rf"^{PLACE_PATTERN}$", extra={"words": "a name or an address, without a port"}),
+    Meta(pattern=rf"^{ADDRESS_PATTERN}$", extra={"expected": "a name or an address, without a port"}),
 ]
 
 
@@ -54,7 +54,7 @@ class SshOptions(Block, frozen=True):
     config: Annotated[Path | None, Meta(description="A file for ssh to read instead of ~/.ssh/config")] = None
     lost: Annotated[Seconds, Meta(description="Without an answer, before a host counts as lost")] = 60.0
     lease: Annotated[
-        Patience, Meta(description="Without a word from here, before replicas there end by themselves; or never")
+        SecondsOrNever, Meta(description="Without a word from here, before replicas there end by themselves; or never")
     ] = 300.0
 
 

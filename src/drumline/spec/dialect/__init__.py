@@ -10,40 +10,40 @@ from collections.abc import Sequence
 
 from drumline.errors import SpecError
 from drumline.spec import document
-from drumline.spec.dialect import part, riseml, tfjob
-from drumline.spec.dialect.draft import Draft
+from drumline.spec.dialect import riseml, tfjob, tracked_node
+from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.document import Node
-from drumline.spec.foreign import helm_line, is_template
-from drumline.spec.read import Reading, read_as, read_tree
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
+from drumline.spec.messages import format_path
+from drumline.spec.read import ReadResult, read_as, read_tree
+from drumline.spec.templates import helm_line, is_template
 from drumline.spec.types import Spec
-from drumline.spec.words import spell
 
 
-def read_dialect(data: bytes, source: str, kind: type[Spec], given: Sequence[str] = ()) -> Reading | None:
+def read_dialect(data: bytes, source: str, kind: type[Spec], given: Sequence[str] = ()) -> ReadResult | None:
     """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does.
 
     Only a template looks at what is given for its parameters.
     """
     draft = template_draft(data, source, given) if is_template(data) else draft_of((data, source))
-    return None if draft is None else reading_of(draft, kind)
+    return None if draft is None else read_draft(draft, kind)
 
 
-def reading_of(draft: Draft, kind: type[Spec]) -> Reading:
+def read_draft(draft: SpecDraft, kind: type[Spec]) -> ReadResult:
     """A draft, read as any spec is; problems are said in the words of the dialect."""
     if draft.problems:
         raise SpecError(draft.problems)
-    reading = read_tree(draft.tree(), draft.spot.source, kind)
-    spots = draft.names()
-    spelled = {spell(path): spot for path, spot in spots.items()}
+    reading = read_tree(draft.tree(), draft.location.source, kind)
+    locations = draft.all_locations()
+    spelled = {format_path(path): location for path, location in locations.items()}
     problems = (
         spelled[problem.path].problem(problem.message) if problem.path in spelled else problem
         for problem in reading.problems
     )
-    return reading.replace(problems=tuple(problems), spots=spots, remarks=draft.remarks)
+    return reading.replace(problems=tuple(problems), locations=locations, warnings=draft.warnings)
 
 
-def draft_of(*files: tuple[bytes, str]) -> Draft | None:
+def draft_of(*files: tuple[bytes, str]) -> SpecDraft | None:
     """The draft that a file comes to, or several that belong together, each with its name; None if in no dialect."""
     if len(files) == 1 and is_template(files[0][0]):
         return template_draft(*files[0])
@@ -57,7 +57,7 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
     only, source = documents[0]
     root = only.root
     if "train" in _keys(root) and "run" not in _keys(root):
-        file, problems, lines, _ = read_as(riseml.File, root, source, only.repeats)
+        file, problems, lines, _ = read_as(riseml.File, root, source, only.duplicates)
         if problems or file is None:
             raise SpecError(problems)
         return riseml.translate(file, source, lines)
@@ -69,7 +69,7 @@ def draft_of(*files: tuple[bytes, str]) -> Draft | None:
 def _refuse_helm(data: bytes, source: str) -> None:
     if line := helm_line(data):
         message = "is a template of Helm: render it first, `helm template CHART > rendered.yaml`, and give that file"
-        raise SpecError([Spot(source, line).problem(message)])
+        raise SpecError([Location(source, line).problem(message)])
 
 
 def _refuse_serving(root: Node, source: str, key: str) -> None:
@@ -81,20 +81,22 @@ def _refuse_serving(root: Node, source: str, key: str) -> None:
             "is a riseml.yml that serves a model and trains nothing: drumline trains; it needs a `train` section,"
             " or `drumline init` writes a spec"
         )
-        raise SpecError([Spot(source, line, (key,)).problem(message)])
+        raise SpecError([Location(source, line, (key,)).problem(message)])
 
 
-def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> Draft:
+def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> SpecDraft:
     """The draft that objects of a cluster come to; raise SpecError with every problem of them."""
     problems = [
-        Spot(source, repeat.line, repeat.path).problem(
+        Location(source, repeat.line, repeat.path).problem(
             f"stands here a second time; first in line {repeat.first_line}. A cluster takes the last: keep one of them"
         )
         for each, source in documents
-        for repeat in each.repeats
+        for repeat in each.duplicates
     ]
     try:
-        draft = tfjob.translate([each for found, source in documents for each in part.objects(found.root, source)])
+        draft = tfjob.translate(
+            [each for found, source in documents for each in tracked_node.read_objects(found.root, source)]
+        )
     except SpecError as error:
         raise SpecError([*problems, *error.problems]) from None
     draft.problems += problems
@@ -109,7 +111,7 @@ def _is_of_a_cluster(root: Node) -> bool:
     return bool({"apiVersion", "kind"} & keys) or ("items" in keys and len(keys) <= 2)
 
 
-def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> Draft:
+def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> SpecDraft:
     """The draft that a template's parameters come to, some of them with the values that are given."""
     from drumline.spec.dialect import jinja, template  # noqa: PLC0415 - jinja2 is an extra
 

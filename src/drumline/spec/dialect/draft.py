@@ -9,7 +9,7 @@ from typing import Any
 from drumline.errors import Problem, SpecError
 from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
 
 # The order in which a person would write them.
 _ORDER = (
@@ -20,32 +20,32 @@ _ORDER = (
 
 ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
 NOT_CARRIED = "is not carried over"
-Said = tuple[object, Spot]  # a value, and the place that says it
+LocatedValue = tuple[object, Location]  # a value, and the place that says it
 
 
-class Draft:
+class SpecDraft:
     """Collects what a spec will say, what was decided on the way, and what could not be carried over."""
 
-    def __init__(self, dialect: str, spot: Spot) -> None:
+    def __init__(self, dialect: str, location: Location) -> None:
         self.dialect = dialect
-        self.spot = spot
+        self.location = location
         self.values: dict[str, Any] = {}
-        self.spots: dict[Path, Spot] = {}
+        self.locations: dict[Path, Location] = {}
         self.notes: dict[Path, list[str]] = {}
         self.problems: list[Problem] = []
-        self._remarks: list[Problem] = []
+        self._warnings: list[Problem] = []
 
-    def put(self, path: Path, value: object, spot: Spot, note: str = "") -> None:
+    def put(self, path: Path, value: object, location: Location, note: str = "") -> None:
         """Say this at a path of the spec, because of what stands at the spot; a note says why, if one would ask."""
         inside = self.values
         for part in path[:-1]:
             inside = inside.setdefault(str(part), {})
-        inside[str(path[-1])] = node_of(value, spot.line)
-        self.spots[path] = spot
+        inside[str(path[-1])] = node_of(value, location.line)
+        self.locations[path] = location
         if note:
             self.note(path, note)
 
-    def put_of_roles(self, key: str, said: Mapping[str, Said | None]) -> None:
+    def put_by_role(self, key: str, said: Mapping[str, LocatedValue | None]) -> None:
         """Say what roles say at a key: once for all where all say the same."""
         first, *others = said.values()
         if first and all(each and each[0] == first[0] for each in others):
@@ -59,26 +59,26 @@ class Draft:
         """Say why something is as it is, where it will be written."""
         self.notes.setdefault(path, []).append(note)
 
-    def refuse(self, spot: Spot, message: str) -> None:
+    def add_problem(self, location: Location, message: str) -> None:
         """Note what makes a run impossible."""
-        self.problems.append(spot.problem(message))
+        self.problems.append(location.problem(message))
 
     @contextmanager
-    def collecting(self) -> Iterator[None]:
+    def collecting_problems(self) -> Iterator[None]:
         """Note the problems of a SpecError, and go on: one mistake does not hide the next."""
         try:
             yield
         except SpecError as error:
             self.problems += error.problems
 
-    def lose(self, spot: Spot, message: str) -> None:
+    def warn(self, location: Location, message: str) -> None:
         """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
-        self._remarks.append(spot.problem(message))
+        self._warnings.append(location.problem(message))
 
     @property
-    def remarks(self) -> tuple[Problem, ...]:
+    def warnings(self) -> tuple[Problem, ...]:
         """What was noted so, in the order of the lines."""
-        return tuple(sorted(self._remarks, key=lambda remark: (remark.source, remark.line or 0)))
+        return tuple(sorted(self._warnings, key=lambda warning: (warning.source, warning.line or 0)))
 
     def tree(self) -> document.Mapping:
         """The spec as if it had been read, its lines those of the dialect's file."""
@@ -87,13 +87,13 @@ class Draft:
         assert isinstance(root, document.Mapping)
         return root
 
-    def names(self) -> dict[Path, Spot]:
+    def all_locations(self) -> dict[Path, Location]:
         """Where each value was said, and each block: where its first value was."""
-        names: dict[Path, Spot] = {(): self.spot}
-        for path, spot in self.spots.items():
+        locations: dict[Path, Location] = {(): self.location}
+        for path, location in self.locations.items():
             for end in range(1, len(path)):
-                names.setdefault(path[:end], spot)
-        return {**names, **self.spots}
+                locations.setdefault(path[:end], location)
+        return {**locations, **self.locations}
 
     def _node(self, value: Any, path: Path) -> Node:
         if not isinstance(value, dict):
@@ -102,13 +102,13 @@ class Draft:
         entries = tuple(
             Entry(key, self._line(child, (*path, key)), self._node(child, (*path, key))) for key, child in value.items()
         )
-        return document.Mapping(entries, min((entry.line for entry in entries), default=self.spot.line))
+        return document.Mapping(entries, min((entry.line for entry in entries), default=self.location.line))
 
     def _line(self, value: Any, path: Path) -> int:
-        if path in self.spots:
-            return self.spots[path].line
+        if path in self.locations:
+            return self.locations[path].line
         inner = (self._line(child, (*path, key)) for key, child in value.items()) if isinstance(value, dict) else ()
-        return min(inner, default=self.spot.line)
+        return min(inner, default=self.location.line)
 
 
 def node_of(value: object, line: int) -> Node:

@@ -10,7 +10,7 @@ _MOST_CHARACTERS = 10_000  # of a command: `shlex` takes the square of its lengt
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
 
 
-def pip_lines(command: str) -> list[str] | None:
+def pip_requirements(command: str) -> list[str] | None:
     """The lines of requirements that a `pip install` comes to; None for any other command."""
     if len(command) > _MOST_CHARACTERS:
         return None
@@ -40,6 +40,6 @@ def pip_lines(command: str) -> list[str] | None:
     return lines
 
 
-def names_tensorflow(line: str) -> bool:
+def is_tensorflow_requirement(line: str) -> bool:
     """Whether a line of requirements is TensorFlow itself, in one of its builds."""
     return re.match(r"(tensorflow|tf-nightly)([-_](cpu|gpu))?(?![\w-])", line) is not None

@@ -11,7 +11,7 @@ from typing import Any, cast
 from drumline.errors import EngineError, InputError, SpecError
 from drumline.record import Record
 from drumline.spec.dialect.bounds import MEMORY_BYTES, bounded
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
 from drumline.words import listed, nearest
 
 try:
@@ -35,7 +35,7 @@ class Parameter(Record):
     """What the top of a template sets, and where."""
 
     value: Any
-    spot: Spot
+    location: Location
 
 
 class _Environment(SandboxedEnvironment):
@@ -69,10 +69,10 @@ class Template:
                     self._note(name, node)
                 self._unset = self._used_and_not_set()
             except TemplateSyntaxError as error:
-                problem = Spot(source, error.lineno).problem(f"not a valid template: {error.message}")
+                problem = Location(source, error.lineno).problem(f"not a valid template: {error.message}")
                 raise SpecError([problem]) from None
             except Exception as error:  # noqa: BLE001 - nested too deeply, or too much of it
-                raise SpecError([Spot(source, 1).problem(_sentence(error))]) from None
+                raise SpecError([Location(source, 1).problem(_sentence(error))]) from None
             self._give(given)
             self._work_out()
 
@@ -82,8 +82,8 @@ class Template:
             with bounded():
                 return "".join(self._parts())
         except Exception as error:  # noqa: BLE001 - it is a program: it can bring about anything
-            spot = Spot(self.source, _line(sys.exc_info()[2]))
-            raise SpecError([spot.problem(self._sentence(error))]) from None
+            location = Location(self.source, _line(sys.exc_info()[2]))
+            raise SpecError([location.problem(self._sentence(error))]) from None
 
     def render_training(self) -> str:
         """What the template comes to where it trains, and makes nothing else; raise SpecError as `render` does."""
@@ -117,7 +117,7 @@ class Template:
 
     def check(self) -> None:
         """Refuse what the rules of the templates for several workers forbid; raise SpecError with all of it."""
-        problems = [spot.problem(message) for spot, message in self._mistakes()]
+        problems = [location.problem(message) for location, message in self._mistakes()]
         if problems:
             raise SpecError(problems)
 
@@ -125,13 +125,13 @@ class Template:
         """The value of a parameter; None if it has none."""
         return self.parameters[name].value if name in self.parameters else None
 
-    def _mistakes(self) -> Sequence[tuple[Spot, str]]:
+    def _mistakes(self) -> Sequence[tuple[Location, str]]:
         if "worker_replicas" not in self.parameters:
             return []
         found = []
 
         def wrong(name: str, message: str) -> None:
-            found.append((self.parameters[name].spot, message))
+            found.append((self.parameters[name].location, message))
 
         if self.value("deploy") and self.value("create_volume_inspector"):
             wrong(
@@ -173,7 +173,7 @@ class Template:
             return  # it is told when the template is rendered
         for name, node in made:
             if isinstance(found.get(name), str | int | list) and found[name] != []:
-                self.parameters[name] = Parameter(found[name], Spot(self.source, node.lineno, (name,)))
+                self.parameters[name] = Parameter(found[name], Location(self.source, node.lineno, (name,)))
         for name, parameter in self.parameters.items():
             if isinstance(found.get(name), str | int | list):  # the last `set` of a name counts
                 self.parameters[name] = parameter.replace(value=found[name])
@@ -181,7 +181,7 @@ class Template:
     def _note(self, name: str, node: nodes.Assign) -> None:
         value = _constant(node)
         if value is not _MADE_OF_OTHERS and value != []:  # an empty list is filled further down
-            self.parameters[name] = Parameter(value, Spot(self.source, node.lineno, (name,)))
+            self.parameters[name] = Parameter(value, Location(self.source, node.lineno, (name,)))
 
     def _used_and_not_set(self) -> dict[str, int]:
         names = meta.find_undeclared_variables(self._tree)
@@ -196,7 +196,7 @@ class Template:
                 raise InputError(f"-p {item}: expected NAME=VALUE")
             if name in self._unset:
                 self._values[name] = _typed(text)
-                self.parameters[name] = Parameter(self._values[name], Spot(self.source, self._unset[name], (name,)))
+                self.parameters[name] = Parameter(self._values[name], Location(self.source, self._unset[name], (name,)))
                 continue
             if name not in self.parameters:
                 known = [*self.parameters, *self._unset]

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from drumline.record import Record
-from drumline.spec.dialect.draft import Draft, Said, node_of, plain
-from drumline.spec.dialect.part import Part, lose_rest
+from drumline.spec.dialect.draft import LocatedValue, SpecDraft, node_of, plain
+from drumline.spec.dialect.tracked_node import TrackedNode, warn_unread
+from drumline.spec.location import Location
 from drumline.spec.quantity import format_bytes
-from drumline.spec.spot import Spot
 
 MAIN = "tensorflow"
 REPLICA = "replica"  # what our own pods call it
@@ -34,52 +34,52 @@ class Mount(Record):
     path: str
     volume: str
     plain: bool
-    spot: Spot
+    location: Location
 
 
 class Pod(Record):
     """What a template comes to: what roles have keys for, each with its place, and a patch for the rest."""
 
-    image: Part
-    said: dict[str, Said]  # run, env, resources, port
+    image: TrackedNode
+    said: dict[str, LocatedValue]  # run, env, resources, port
     patch: Json
     mounts: tuple[Mount, ...]
-    grace: Part | None
+    grace: TrackedNode | None
     has_sidecars: bool
-    spot: Spot
-    near: tuple[Part, ...] = ()  # what says beside which pods it may be
+    location: Location
+    near: tuple[TrackedNode, ...] = ()  # what says beside which pods it may be
 
 
-def read_pod(template: Part, draft: Draft, *, policy_counts: bool = False) -> Pod:
+def read_pod(template: TrackedNode, draft: SpecDraft, *, policy_counts: bool = False) -> Pod:
     """Read the spec of a pod; what a container of ours cannot be told is in the patch, or is a remark.
 
     Unless the policy of the pod itself counts, it is said that it does not.
     """
-    spec = template.need("spec")
-    containers = spec.need("containers").items()
-    named: dict[str, Part] = {}
+    spec = template.require("spec")
+    containers = spec.require("containers").items()
+    named: dict[str, TrackedNode] = {}
     for each in containers:
-        with draft.collecting():
-            if named.setdefault(each.need("name").text(), each) is not each:
-                raise each.need("name").refuse("is the name of two containers")
-            each.need("image")
+        with draft.collecting_problems():
+            if named.setdefault(each.require("name").text(), each) is not each:
+                raise each.require("name").error("is the name of two containers")
+            each.require("image")
     if MAIN not in named:
-        raise spec.need("containers").refuse(f"has no container called `{MAIN}`, which would be the one that trains")
+        raise spec.require("containers").error(f"has no container called `{MAIN}`, which would be the one that trains")
     main = named.pop(MAIN)
     said, own = _Container(main, draft).read()
     patch: Json = {}
-    if (policy := spec.take("restartPolicy")) and not policy_counts:
-        draft.lose(policy.spot, "is not heeded here, nor was it by the operator: that of the replicas counts")
-    near = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.take(key)))
-    patch |= {str(part.spot.path[-1]): part.node for part in (*near, *spec.left())}
-    mounts, grace = claim_mounts(spec, main), spec.take("terminationGracePeriodSeconds")
+    if (policy := spec.read("restartPolicy")) and not policy_counts:
+        draft.warn(policy.location, "is not heeded here, nor was it by the operator: that of the replicas counts")
+    near = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.read(key)))
+    patch |= {str(part.location.path[-1]): part.node for part in (*near, *spec.unread())}
+    mounts, grace = claim_mounts(spec, main), spec.read("terminationGracePeriodSeconds")
     _check_mounts(spec, named.values())
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
     for each in named.values():
-        draft.lose(each.spot, "runs beside the replica in a cluster, and not on this machine")
-    return Pod(main.need("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.spot, near)
+        draft.warn(each.location, "runs beside the replica in a cluster, and not on this machine")
+    return Pod(main.require("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.location, near)
 
 
 def without_mount(patch: Json, mount: Mount) -> Json:
@@ -99,102 +99,106 @@ def without_mount(patch: Json, mount: Mount) -> Json:
 class _Container:
     """The container that trains, on its way to a role."""
 
-    def __init__(self, part: Part, draft: Draft) -> None:
+    def __init__(self, part: TrackedNode, draft: SpecDraft) -> None:
         self.part = part
         self.draft = draft
-        self.said: dict[str, Said] = {}
+        self.said: dict[str, LocatedValue] = {}
         self.own: Json = {}
         self.known: dict[str, str] = {}
 
-    def read(self) -> tuple[dict[str, Said], Json]:
+    def read(self) -> tuple[dict[str, LocatedValue], Json]:
         for read in (self.variables, self.command, self.ports, self.resources):
-            with self.draft.collecting():
+            with self.draft.collecting_problems():
                 read()
-        self.own |= {str(part.spot.path[-1]): part.node for part in self.part.left()}
+        self.own |= {str(part.location.path[-1]): part.node for part in self.part.unread()}
         return self.said, self.own
 
     def command(self) -> None:
-        command, arguments = self.part.take("command"), self.part.take("args")
+        command, arguments = self.part.read("command"), self.part.read("args")
         words = [self.expand(word) for each in (command, arguments) if each for word in each.items()]
         if command:
-            self.said["run"] = {"argv": words}, command.spot
+            self.said["run"] = {"argv": words}, command.location
             return
-        spot = arguments.spot if arguments else self.part.spot
-        self.draft.lose(spot, "has no `command`: a cluster runs that of the image, and this machine has none to run")
-        self.said["run"] = IMAGE_COMMAND, spot
+        location = arguments.location if arguments else self.part.location
+        self.draft.warn(
+            location, "has no `command`: a cluster runs that of the image, and this machine has none to run"
+        )
+        self.said["run"] = IMAGE_COMMAND, location
         self.own |= {"command": None, "args": words or None}
 
-    def expand(self, word: Part) -> str:
+    def expand(self, word: TrackedNode) -> str:
         """A word with the variables that a cluster would put into it."""
 
         def value(match: re.Match[str]) -> str:
             if match[1] == "$":
                 return "$"
             if match[2] not in self.known:
-                self.draft.lose(word.spot, f"`{match[0]}` is not known here, and stays as it is")
+                self.draft.warn(word.location, f"`{match[0]}` is not known here, and stays as it is")
             return self.known.get(match[2], match[0])
 
         return _REFERENCE.sub(value, word.text())
 
     def variables(self) -> None:
-        variables = self.part.take("env")
+        variables = self.part.read("env")
         env: Json = {}
         elsewhere: list[object] = []
         for each in variables.items() if variables else ():
-            with self.draft.collecting():
+            with self.draft.collecting_problems():
                 self.variable(each, env, elsewhere)
         if variables and env:
-            self.said["env"] = env, variables.spot
+            self.said["env"] = env, variables.location
         if elsewhere:
             self.own["env"] = elsewhere
 
-    def variable(self, each: Part, env: Json, elsewhere: list[object]) -> None:
+    def variable(self, each: TrackedNode, env: Json, elsewhere: list[object]) -> None:
         """Put a variable where it belongs: into the environment, or into what only a cluster has."""
-        name, value = each.need("name"), each.take("value")
+        name, value = each.require("name"), each.read("value")
         if name.text() in env:
-            self.draft.lose(each.spot, f"`{name.text()}` stands here a second time; as in a cluster, the last counts")
+            self.draft.warn(
+                each.location, f"`{name.text()}` stands here a second time; as in a cluster, the last counts"
+            )
         if name.text() == "TF_CONFIG":
-            self.draft.lose(each.spot, "is not carried over: drumline writes TF_CONFIG itself")
-        elif each.take("valueFrom") or not _VARIABLE.fullmatch(name.text()):
-            self.draft.lose(each.spot, f"`{name.text()}` is there in a cluster, and not on this machine")
+            self.draft.warn(each.location, "is not carried over: drumline writes TF_CONFIG itself")
+        elif each.read("valueFrom") or not _VARIABLE.fullmatch(name.text()):
+            self.draft.warn(each.location, f"`{name.text()}` is there in a cluster, and not on this machine")
             elsewhere.append(each.node)
         else:
             text = self.expand(value) if value else ""
             self.known[name.text()] = text
             env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
-            lose_rest(self.draft, each)
+            warn_unread(self.draft, each)
 
     def ports(self) -> None:
-        ports = self.part.take("ports")
+        ports = self.part.read("ports")
         for each in ports.items() if ports else ():
-            with self.draft.collecting():
+            with self.draft.collecting_problems():
                 self.port(each)
 
-    def port(self, each: Part) -> None:
+    def port(self, each: TrackedNode) -> None:
         """Read one port: that of the rendezvous, or one that need not be declared."""
-        name, port = each.take("name"), each.need("containerPort")
-        each.take("protocol")
+        name, port = each.read("name"), each.require("containerPort")
+        each.read("protocol")
         if name and name.text() == PORT:
-            self.said["port"] = port.whole(), port.spot
+            self.said["port"] = port.integer(), port.location
         else:
             said = f"port {port.text()} is not declared: it is reachable wherever the pod is"
-            self.draft.lose(each.spot, said)
-        lose_rest(self.draft, each)
+            self.draft.warn(each.location, said)
+        warn_unread(self.draft, each)
 
     def resources(self) -> None:
         """One number for request and limit here; where they differ, the patch says so."""
-        part = self.part.take("resources")
+        part = self.part.read("resources")
         if part is None:
             return
-        limits, requests = part.take("limits"), part.take("requests")
+        limits, requests = part.read("limits"), part.read("requests")
         own: Json = {}
         patch: Json = {}
         for key, ours in (("cpu", "cpus"), ("memory", "memory"), (GPU, "gpus")):
-            limit, request = (each.take(key) if each else None for each in (limits, requests))
+            limit, request = (each.read(key) if each else None for each in (limits, requests))
             said = [each for each in (limit, request) if each]
             numbers: list[float] = []
             for each in said:
-                with self.draft.collecting():
+                with self.draft.collecting_problems():
                     numbers.append(each.quantity())
             if not numbers or len(numbers) < len(said):
                 continue
@@ -204,11 +208,11 @@ class _Container:
             elif limit is None and ours != "gpus":
                 patch.setdefault("limits", {})[key] = None
         for kind, place in (("limits", limits), ("requests", requests)):
-            for rest in place.left() if place else ():
-                patch.setdefault(kind, {})[str(rest.spot.path[-1])] = rest.node
-        patch |= {str(rest.spot.path[-1]): rest.node for rest in part.left()}
+            for rest in place.unread() if place else ():
+                patch.setdefault(kind, {})[str(rest.location.path[-1])] = rest.node
+        patch |= {str(rest.location.path[-1]): rest.node for rest in part.unread()}
         if own:
-            self.said["resources"] = own, part.spot
+            self.said["resources"] = own, part.location
         if patch:
             self.own["resources"] = patch
 
@@ -219,31 +223,31 @@ def _amount(ours: str, number: float) -> object:
     return int(number) if number == int(number) else round(number, 3)
 
 
-def claim_mounts(spec: Part, container: Part) -> tuple[Mount, ...]:
+def claim_mounts(spec: TrackedNode, container: TrackedNode) -> tuple[Mount, ...]:
     """The claims that a container mounts."""
-    volumes = spec.take("volumes")
+    volumes = spec.read("volumes")
     claims: dict[str, tuple[str, bool]] = {}
     for each in volumes.items() if volumes else ():
-        if claim := each.take("persistentVolumeClaim"):
-            name = each.need("name").text()
-            claims[name] = claim.need("claimName").text(), claim.is_done and each.is_done
-    places = container.take("volumeMounts")
+        if claim := each.read("persistentVolumeClaim"):
+            name = each.require("name").text()
+            claims[name] = claim.require("claimName").text(), claim.is_read and each.is_read
+    places = container.read("volumeMounts")
     return tuple(
-        Mount(claims[name][0], each.need("mountPath").text(), name, claims[name][1] and each.is_done, each.spot)
+        Mount(claims[name][0], each.require("mountPath").text(), name, claims[name][1] and each.is_read, each.location)
         for each in (places.items() if places else ())
-        if (name := each.need("name").text()) in claims
+        if (name := each.require("name").text()) in claims
     )
 
 
-def _check_mounts(spec: Part, others: Iterable[Part]) -> None:
+def _check_mounts(spec: TrackedNode, others: Iterable[TrackedNode]) -> None:
     """Raise SpecError with its place for a volume, or a mount of a container beside the replica, without a name."""
-    volumes, before = spec.take("volumes"), spec.take("initContainers")
+    volumes, before = spec.read("volumes"), spec.read("initContainers")
     named = list(volumes.items()) if volumes else []
     for container in (*others, *(before.items() if before else ())):
-        mounts = container.take("volumeMounts")
+        mounts = container.read("volumeMounts")
         named += mounts.items() if mounts else []
     for each in named:
-        each.need("name").text()
+        each.require("name").text()
 
 
 def _without_clashes(patch: Json) -> Json:

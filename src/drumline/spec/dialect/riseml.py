@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from drumline.spec.block import Block, Count, Name, ParameterName, Scalar, Text
-from drumline.spec.dialect.draft import Draft
-from drumline.spec.dialect.install import names_tensorflow, pip_lines
+from drumline.spec.dialect.draft import SpecDraft
+from drumline.spec.dialect.install import is_tensorflow_requirement, pip_requirements
 from drumline.spec.document import Path
+from drumline.spec.location import Location
 from drumline.spec.quantity import format_bytes
-from drumline.spec.spot import Spot
 from drumline.spec.struct import Meta
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
@@ -84,7 +84,7 @@ class File(Block, frozen=True):
     service: Any = None
 
 
-def translate(file: File, source: str, lines: Mapping[Path, int]) -> Draft:
+def translate(file: File, source: str, lines: Mapping[Path, int]) -> SpecDraft:
     """The spec that the file comes to."""
     return _Translation(file, source, lines).draft
 
@@ -96,83 +96,85 @@ class _Translation:
         self.source = source
         self.lines = lines
         self.train = file.train
-        self.draft = draft = Draft("RiseML", self.spot())
-        draft.put(("project",), file.project, self.spot("project"))
+        self.draft = draft = SpecDraft("RiseML", self.location())
+        draft.put(("project",), file.project, self.location("project"))
         self.is_tensorflow = self.train.framework == "tensorflow" or self.train.tensorflow is not None
         framework = "tensorflow" if self.is_tensorflow else "plain"
-        draft.put(("framework",), framework, self.spot("train", "framework"))
+        draft.put(("framework",), framework, self.location("train", "framework"))
         self.roles()
         self.parameters()
         self.run()
-        self.resources(("resources",), self.train.resources, self.spot("train", "resources"))
+        self.resources(("resources",), self.train.resources, self.location("train", "resources"))
         version = self.version()
         self.image(version, self.environment())
         board = self.train.tensorflow.tensorboard if self.train.tensorflow else None
         if board is not None:
-            draft.put(("tensorboard",), board, self.spot("train", "tensorflow", "tensorboard"))
+            draft.put(("tensorboard",), board, self.location("train", "tensorflow", "tensorboard"))
         if self.train.concurrency not in (None, 1):
-            draft.lose(
-                self.spot("train", "concurrency"),
+            draft.warn(
+                self.location("train", "concurrency"),
                 "says how many runs of a sweep go on at a time; sweeps come later, and this is one run",
             )
         for key, said in (("deploy", file.deploy), ("service", file.service)):
             if said is not None:
-                draft.lose(self.spot(key), "is not carried over: drumline trains, and serves nothing")
+                draft.warn(self.location(key), "is not carried over: drumline trains, and serves nothing")
 
-    def spot(self, *path: str | int) -> Spot:
+    def location(self, *path: str | int) -> Location:
         written = path
         while written and written not in self.lines:
             written = written[:-1]
-        return Spot(self.source, self.lines.get(written, 1), path)
+        return Location(self.source, self.lines.get(written, 1), path)
 
     def roles(self) -> None:
         tensorflow = self.train.tensorflow
         path = ("train", "tensorflow", "distributed")
         if tensorflow and tensorflow.horovod is not None:
-            self.draft.refuse(
-                self.spot("train", "tensorflow", "horovod"),
+            self.draft.add_problem(
+                self.location("train", "tensorflow", "horovod"),
                 "drumline starts no MPI, which Horovod needs; `tensorflow.distributed` with"
                 " MultiWorkerMirroredStrategy does the same without it",
             )
         everyone = tensorflow.distributed if tensorflow else None
         if everyone is True:
-            self.draft.refuse(self.spot(*path), "says not how many: give `{worker: 2}`, or so")
+            self.draft.add_problem(self.location(*path), "says not how many: give `{worker: 2}`, or so")
         if not isinstance(everyone, Distributed):
             return
         if everyone == Distributed():
-            self.draft.refuse(self.spot(*path), "names nobody: give `{worker: 2}`, or leave it out")
+            self.draft.add_problem(self.location(*path), "names nobody: give `{worker: 2}`, or leave it out")
             return
         if everyone.master and everyone.master.count != 1:
-            self.draft.refuse(self.spot(*path, "master"), "there is exactly one master; the others are workers")
+            self.draft.add_problem(
+                self.location(*path, "master"), "there is exactly one master; the others are workers"
+            )
         worker = everyone.worker or Members()
         note = "The master is among them: it is worker.0, which TensorFlow takes for the chief."
-        self.draft.put(("roles", "worker", "replicas"), worker.count, self.spot(*path, "worker"), note)
+        self.draft.put(("roles", "worker", "replicas"), worker.count, self.location(*path, "worker"), note)
         self.role("worker", everyone.worker)
         if everyone.master and everyone.master.resources:
             self.master(everyone.master.resources, worker.resources or self.train.resources)
         if everyone.ps:
-            self.draft.put(("roles", "ps", "replicas"), everyone.ps.count, self.spot(*path, "ps"))
+            self.draft.put(("roles", "ps", "replicas"), everyone.ps.count, self.location(*path, "ps"))
             self.role("ps", everyone.ps)
 
     def role(self, role: str, members: Members | None) -> None:
         if members and members.resources is not None:
-            spot = self.spot("train", "tensorflow", "distributed", role, "resources")
-            self.resources(("roles", role, "resources"), members.resources, spot)
+            location = self.location("train", "tensorflow", "distributed", role, "resources")
+            self.resources(("roles", role, "resources"), members.resources, location)
 
     def master(self, own: Resources, of_workers: Resources) -> None:
-        spot = self.spot("train", "tensorflow", "distributed", "master", "resources")
-        self.resources(("roles", "worker", "first", "resources"), own, spot)
+        location = self.location("train", "tensorflow", "distributed", "master", "resources")
+        self.resources(("roles", "worker", "first", "resources"), own, location)
         for key in ("cpus", "mem"):
             if getattr(own, key) is None and getattr(of_workers, key) is not None:
-                self.draft.lose(spot, f"names no `{key}`, so the master has that of the workers")
+                self.draft.warn(location, f"names no `{key}`, so the master has that of the workers")
 
-    def resources(self, path: Path, asked: Resources, spot: Spot) -> None:
+    def resources(self, path: Path, asked: Resources, location: Location) -> None:
         if asked == Resources():
             return
 
-        def at(key: str) -> Spot:
-            exact = (*spot.path, key)
-            return Spot(self.source, self.lines.get(exact, spot.line), exact)
+        def at(key: str) -> Location:
+            exact = (*location.path, key)
+            return Location(self.source, self.lines.get(exact, location.line), exact)
 
         if asked.cpus is not None:
             self.draft.put((*path, "cpus"), _number(asked.cpus), at("cpus"))
@@ -188,12 +190,12 @@ class _Translation:
     def parameters(self) -> None:
         declared = self.train.parameters
         for name, value in declared.items():
-            self.draft.put(("parameters", name), value, self.spot("train", "parameters", name))
+            self.draft.put(("parameters", name), value, self.location("train", "parameters", name))
         wanted = dict.fromkeys(match[1] for command in self.commands() for match in _PLACEHOLDER.finditer(command))
         for name in wanted:
             if name not in declared:
                 note = f"Has no value yet: `-p {name}=…` gives it one, or write it here."
-                self.draft.put(("parameters", name), None, self.spot("train", "run"), note)
+                self.draft.put(("parameters", name), None, self.location("train", "run"), note)
 
     def commands(self) -> Iterator[str]:
         run = self.train.run
@@ -202,8 +204,8 @@ class _Translation:
 
     def run(self) -> None:
         several = list(self.commands())
-        spot = self.spot("train", "run")
-        self.draft.put(("run",), several[0] if len(several) == 1 else several, spot)
+        location = self.location("train", "run")
+        self.draft.put(("run",), several[0] if len(several) == 1 else several, location)
         original = (self.train.run,) if isinstance(self.train.run, str) else self.train.run
         if tuple(several) != original:
             self.draft.note(("run",), "Lines that begin with an option go on with the command before them.")
@@ -213,49 +215,51 @@ class _Translation:
         said = self.train.tensorflow.version if self.train.tensorflow else None
         if said is None:
             return None
-        spot = self.spot("train", "tensorflow", "version")
+        location = self.location("train", "tensorflow", "version")
         match = _VERSION.fullmatch(said)
         if not match:
-            self.draft.refuse(spot, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{said}`")
+            self.draft.add_problem(
+                location, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{said}`"
+            )
         elif match["version"] and (int(match["major"]), int(match["minor"])) < _OLDEST:
             used = "the newest TensorFlow, in the environment that `install` makes," if self.requirements() else ""
-            self.draft.lose(
-                spot,
+            self.draft.warn(
+                location,
                 f"TensorFlow {match['version']} runs on no Python that drumline does: on this machine"
                 f" {used or 'the TensorFlow that is installed'} is used; for another, give a version from 2.5 on",
             )
         elif match["version"]:
             note = f"For this machine. The image of a cluster is {_tag(said, gpus=self.wants_gpus())}."
-            self.draft.put(("tensorflow", "version"), match["version"], spot, note)
+            self.draft.put(("tensorflow", "version"), match["version"], location, note)
         return said
 
     def environment(self) -> list[str]:
         """Put down what `install` installs, as far as pip does it; return the packages that are named."""
         lines = self.requirements()
-        spot = self.spot("train", "install")
+        location = self.location("train", "install")
         for command in self.installs():
-            if pip_lines(command) is None:
-                self.draft.lose(
-                    spot, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
+            if pip_requirements(command) is None:
+                self.draft.warn(
+                    location, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
                 )
         files = [line for line in lines if line.startswith("-r ")]
         for file in files:
-            self.draft.lose(
-                spot, f"`{file}` is for this machine: in a cluster the image has to have what the file names"
+            self.draft.warn(
+                location, f"`{file}` is for this machine: in a cluster the image has to have what the file names"
             )
         if not lines:
             return []
         named = "version" in self.draft.values.get("tensorflow", {})
-        if self.is_tensorflow and not named and not any(map(names_tensorflow, lines)):
+        if self.is_tensorflow and not named and not any(map(is_tensorflow_requirement, lines)):
             note = "An environment has only what it is told to, so TensorFlow has to be among it."
-            self.draft.put(("environment", "requirements"), ["tensorflow", *lines], spot, note)
+            self.draft.put(("environment", "requirements"), ["tensorflow", *lines], location, note)
         else:
-            self.draft.put(("environment", "requirements"), lines, spot)
+            self.draft.put(("environment", "requirements"), lines, location)
         return [line for line in lines if line not in files]
 
     def requirements(self) -> list[str]:
         """Every line of requirements that `install` comes to."""
-        return list(dict.fromkeys(line for command in self.installs() for line in pip_lines(command) or ()))
+        return list(dict.fromkeys(line for command in self.installs() for line in pip_requirements(command) or ()))
 
     def installs(self) -> list[str]:
         own = self.train.install
@@ -266,15 +270,15 @@ class _Translation:
     def image(self, version: str | None, packages: list[str]) -> None:
         image = self.train.image
         if image:
-            spot, name = self.spot("train", "image"), image.name
+            location, name = self.location("train", "image"), image.name
         elif self.is_tensorflow:
-            spot = self.spot("train", "tensorflow", "version")
+            location = self.location("train", "tensorflow", "version")
             name = _tag(version or "latest", gpus=self.wants_gpus())
         else:
             return
-        self.draft.put(("engine", "default"), "local", spot, "`--on kubernetes` runs the same in a cluster.")
+        self.draft.put(("engine", "default"), "local", location, "`--on kubernetes` runs the same in a cluster.")
         made = {"base": name, "install": packages} if packages else name
-        self.draft.put(("engine", "kubernetes", "image"), made, spot)
+        self.draft.put(("engine", "kubernetes", "image"), made, location)
 
     def wants_gpus(self) -> bool:
         everyone = self.train.tensorflow.distributed if self.train.tensorflow else None

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from drumline.spec.dialect.draft import plain
-from drumline.spec.dialect.part import Part
+from drumline.spec.dialect.tracked_node import TrackedNode
 from drumline.spec.document import Entry, Node, Scalar, Sequence
 from drumline.spec.document import Mapping as MappingNode
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
 from drumline.words import listed
 
 # The labels that drumline's pods have on every engine; `drumline.engine.kubernetes.names` writes them.
@@ -45,14 +45,14 @@ def labels_of_drumline(project: str, role: str) -> dict[str, str]:
     return {PROJECT: project, ROLE: role, MANAGED: "drumline"}
 
 
-def carried(near: Iterable[Part], values: Values) -> dict[str, Node]:
+def carried(near: Iterable[TrackedNode], values: Values) -> dict[str, Node]:
     """What says beside which pods a pod may be, by its key, with drumline's labels."""
-    return {str(part.spot.path[-1]): _translated(part.node, values) for part in near}
+    return {str(part.location.path[-1]): _translated(part.node, values) for part in near}
 
 
 def lost(
-    near: Iterable[Part], there: Mapping[str, Labels], here: Mapping[str, Labels], values: Values
-) -> Iterator[tuple[Spot, str]]:
+    near: Iterable[TrackedNode], there: Mapping[str, Labels], here: Mapping[str, Labels], values: Values
+) -> Iterator[tuple[Location, str]]:
     """Every selector that took pods of the job, and takes others, or none, of a run; the labels are by role."""
     for selector in (found for part in near for found in _selectors(part)):
         _check(selector)
@@ -64,31 +64,31 @@ def lost(
                 f"selects pods of {listed(before)} there, and of {listed(after) or 'no role'} here, where their labels"
                 f" are others: it does not apply as it did; `drumline convert` the file and select by `{ROLE}`"
             )
-            yield selector.spot, message
+            yield selector.location, message
 
 
-def _check(selector: Part) -> None:
+def _check(selector: TrackedNode) -> None:
     """Raise SpecError with its place for what no cluster takes for a selector."""
-    labels, expressions = selector.take("matchLabels"), selector.take("matchExpressions")
+    labels, expressions = selector.read("matchLabels"), selector.read("matchExpressions")
     for key in labels.keys if labels else ():
-        if labels and (value := labels.take(key)):
+        if labels and (value := labels.read(key)):
             value.text()
     for each in expressions.items() if expressions else ():
-        each.need("key").text()
-        each.need("operator").text()
-        values = each.take("values")
+        each.require("key").text()
+        each.require("operator").text()
+        values = each.read("values")
         for item in values.items() if values else ():
             item.text()
 
 
-def _selectors(part: Part) -> Iterator[Part]:
+def _selectors(part: TrackedNode) -> Iterator[TrackedNode]:
     """Every selector of pods below a value."""
     if isinstance(part.node, Sequence):
         for item in part.items():
             yield from _selectors(item)
     elif isinstance(part.node, MappingNode):
         for key in part.keys:
-            if (inside := part.take(key)) is None:
+            if (inside := part.read(key)) is None:
                 continue
             if key == _KEY and isinstance(inside.node, MappingNode):
                 yield inside

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from drumline.spec.dialect.draft import Draft
-from drumline.spec.dialect.part import Part, lose_rest
+from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.dialect.pod import Mount, Pod, claim_mounts
+from drumline.spec.dialect.tracked_node import TrackedNode, warn_unread
 from drumline.spec.quantity import format_bytes
 
 _CLAIM = "persistentVolumeClaim"
@@ -16,23 +16,24 @@ _CLAIM = "persistentVolumeClaim"
 class Storage:
     """Claims by name, and the Job that prepares."""
 
-    def __init__(self, draft: Draft, objects: Sequence[tuple[Part, str]]) -> None:
+    def __init__(self, draft: SpecDraft, objects: Sequence[tuple[TrackedNode, str]]) -> None:
         self._draft = draft
-        self._claims: dict[str, Part] = {}
-        self._job: Part | None = None
+        self._claims: dict[str, TrackedNode] = {}
+        self._job: TrackedNode | None = None
         for each, kind in objects:
-            name = each.need("metadata").need("name").text()
-            version = each.need("apiVersion")
+            name = each.require("metadata").require("name").text()
+            version = each.require("apiVersion")
             wanted = {"PersistentVolumeClaim": "v1", "Job": "batch/v1"}.get(kind)
             if wanted and version.text() != wanted:
-                draft.lose(version.spot, f"there is no `{version.text()}`; it is read as `{wanted}`")
+                draft.warn(version.location, f"there is no `{version.text()}`; it is read as `{wanted}`")
             if kind == "PersistentVolumeClaim":
                 self._claims[name] = each
             elif kind == "Job" and self._job is None:
                 self._job = each
             else:
-                draft.lose(
-                    each.need("kind").spot, f"the {kind} `{name}` is not carried over: `kubectl create` it yourself"
+                draft.warn(
+                    each.require("kind").location,
+                    f"the {kind} `{name}` is not carried over: create it with `kubectl`",
                 )
 
     @property
@@ -52,48 +53,49 @@ class Storage:
                 taken.add((claim, path))
         for name, each in self._claims.items():
             if name not in {claim for claim, _ in taken}:
-                self._draft.lose(each.spot, f"the claim `{name}` is not made here: `kubectl create` it yourself")
+                self._draft.warn(each.location, f"the claim `{name}` is not made here: `kubectl create` it yourself")
         return taken
 
     def _has_output(self) -> bool:
         return "output" in self._draft.values
 
     def _put_output(self, claim: str, mount: Mount) -> None:
-        self._draft.put(("output",), mount.path, mount.spot, f"The claim `{claim}` there.")
-        self._draft.put(("engine", "kubernetes", "output"), self._volume(claim), self._claims[claim].spot)
+        self._draft.put(("output",), mount.path, mount.location, f"The claim `{claim}` there.")
+        self._draft.put(("engine", "kubernetes", "output"), self._volume(claim), self._claims[claim].location)
 
     def _volume(self, claim: str) -> dict[str, object]:
         """The claim as one that is made for the run; or by its name, where somebody else makes it."""
         part = self._claims.get(claim)
         if part is None:
             return {"claim": claim, "access": "ReadWriteMany"}
-        spec = part.need("spec")
+        spec = part.require("spec")
         volume: dict[str, object] = {}
-        volume["size"] = format_bytes(int(spec.need("resources").need("requests").need("storage").quantity()))
-        if kind := spec.take("storageClassName"):
+        volume["size"] = format_bytes(int(spec.require("resources").require("requests").require("storage").quantity()))
+        if kind := spec.read("storageClassName"):
             volume["class"] = kind.text()
-        modes = [mode.text() for mode in spec.need("accessModes").items()]
+        modes = [mode.text() for mode in spec.require("accessModes").items()]
         volume["access"] = "ReadWriteMany" if "ReadWriteMany" in modes else "ReadWriteOnce"
-        wanted = spec.need("resources")
-        lose_rest(self._draft, part, part.need("metadata"), spec, wanted, wanted.need("requests"))
+        wanted = spec.require("resources")
+        warn_unread(self._draft, part, part.require("metadata"), spec, wanted, wanted.require("requests"))
         return volume
 
-    def _prepare(self, job: Part) -> tuple[str, str] | None:
+    def _prepare(self, job: TrackedNode) -> tuple[str, str] | None:
         """Put down the data that a Job makes; return its claim, and where it is."""
-        draft, name = self._draft, job.need("metadata").need("name").text()
-        spec = job.need("spec")
-        pod = spec.need("template").need("spec")
-        containers = pod.need("containers")
+        draft, name = self._draft, job.require("metadata").require("name").text()
+        spec = job.require("spec")
+        pod = spec.require("template").require("spec")
+        containers = pod.require("containers")
         if not containers.items():
-            raise containers.refuse("lists nothing")
+            raise containers.error("lists nothing")
         container = containers.items()[0]
-        container.need("name")
-        words = [word.text() for key in ("command", "args") if (part := container.take(key)) for word in part.items()]
+        container.require("name")
+        words = [word.text() for key in ("command", "args") if (part := container.read(key)) for word in part.items()]
         inside = [mount for mount in claim_mounts(pod, container) if mount.plain]
-        spot = (container.take("command") or container).spot
+        location = (container.read("command") or container).location
         if not words or not inside:
-            draft.lose(
-                job.need("kind").spot, f"the Job `{name}` has no command that fills a claim, and is not carried over"
+            draft.warn(
+                job.require("kind").location,
+                f"the Job `{name}` is not carried over: it has no command that fills a claim",
             )
             return None
         named = [each for each in inside if any(_is_in(word, each.path) for word in words)]
@@ -102,23 +104,24 @@ class Storage:
         commands = [f"export {key}={shlex.quote(value)}" for key, value in _env(container).items()]
         commands.append(" ".join(_word(word, mount.path) for word in words))
         note = f"The Job `{name}` there. It fills DATA_DIR, which appears when it is whole."
-        draft.put(("data", "path"), mount.path, mount.spot, note)
-        draft.put(("data", "volume"), self._volume(mount.claim), mount.spot)
-        draft.put(("data", "prepare"), commands[0] if len(commands) == 1 else commands, spot)
-        draft.lose(
-            mount.spot,
+        draft.put(("data", "path"), mount.path, mount.location, note)
+        draft.put(("data", "volume"), self._volume(mount.claim), mount.location)
+        draft.put(("data", "prepare"), commands[0] if len(commands) == 1 else commands, location)
+        draft.warn(
+            mount.location,
             f"in a cluster the line only reads {mount.path}, and DATA_DIR names the data: {mount.path}/prepared",
         )
-        pod.take("restartPolicy")
-        template = spec.need("template")
-        self._lose_image(container)
-        lose_rest(draft, job, job.need("metadata"), spec, template, pod, container, *_further(container, pod))
+        pod.read("restartPolicy")
+        template = spec.require("template")
+        self._warn_image(container)
+        warn_unread(draft, job, job.require("metadata"), spec, template, pod, container, *_further(container, pod))
         return there
 
-    def _lose_image(self, container: Part) -> None:
-        if container.need("image").text() != self._image():
-            self._draft.lose(
-                container.need("image").spot, "is not carried over: the data are made in the image of the training"
+    def _warn_image(self, container: TrackedNode) -> None:
+        if container.require("image").text() != self._image():
+            self._draft.warn(
+                container.require("image").location,
+                "is not carried over: the data are made in the image of the training",
             )
 
     def _image(self) -> object:
@@ -126,19 +129,19 @@ class Storage:
         return node.text if node else None
 
 
-def _env(container: Part) -> dict[str, str]:
+def _env(container: TrackedNode) -> dict[str, str]:
     """The variables whose values are known."""
-    part = container.take("env")
-    named = {each.need("name").text(): each.take("value") for each in (part.items() if part else ())}
+    part = container.read("env")
+    named = {each.require("name").text(): each.read("value") for each in (part.items() if part else ())}
     return {name: value.text() for name, value in named.items() if value}
 
 
-def _further(container: Part, pod: Part) -> list[Part]:
+def _further(container: TrackedNode, pod: TrackedNode) -> list[TrackedNode]:
     """What else there is in a Job's pod, and in lists of its container."""
-    variables, volumes, mounts = container.take("env"), pod.take("volumes"), container.take("volumeMounts")
-    lists = (pod.need("containers"), variables, volumes, mounts)
+    variables, volumes, mounts = container.read("env"), pod.read("volumes"), container.read("volumeMounts")
+    lists = (pod.require("containers"), variables, volumes, mounts)
     items = [item for each in lists if each for item in each.items() if item is not container]
-    return [*items, *(claim for each in (volumes.items() if volumes else ()) if (claim := each.take(_CLAIM)))]
+    return [*items, *(claim for each in (volumes.items() if volumes else ()) if (claim := each.read(_CLAIM)))]
 
 
 def _is_in(word: str, path: str) -> bool:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from drumline.spec.dialect.arguments import DifferentArguments, command_of
-from drumline.spec.dialect.draft import NOT_CARRIED, Draft, Said
+from drumline.spec.dialect.draft import NOT_CARRIED, LocatedValue, SpecDraft
 from drumline.spec.dialect.jinja import CLAIMS, Parameter, Template
 from drumline.spec.dialect.rendered import Process, processes
-from drumline.spec.spot import Spot
+from drumline.spec.location import Location
 from drumline.words import listed
 
 # Of the templates' siblings, these became variables of the program.
@@ -25,15 +25,15 @@ _VARIABLES = {
 _SIZE = "10GB"
 
 
-def translate(template: Template) -> Draft:
+def translate(template: Template) -> SpecDraft:
     """The spec that a template comes to; raise SpecError where its rules are broken, or it cannot be rendered."""
     template.check()
-    draft = Draft("the Jinja templates of tensorflow/ecosystem", Spot(template.source, 1))
+    draft = SpecDraft("the Jinja templates of tensorflow/ecosystem", Location(template.source, 1))
     started = processes(template.render_training(), template.source)
     missing = [f"`{name}`" for name in ("worker_replicas", "script") if name not in template.parameters]
     if missing and not started:
-        draft.refuse(
-            draft.spot,
+        draft.add_problem(
+            draft.location,
             f"sets no {' and no '.join(missing)}, and is rendered to no pod, Job or service of a role with a command:"
             " only a template that does can be a spec",
         )
@@ -45,7 +45,7 @@ def translate(template: Template) -> Draft:
 class _Translation:
     """One template on its way to a draft."""
 
-    def __init__(self, template: Template, draft: Draft, started: Sequence[Process]) -> None:
+    def __init__(self, template: Template, draft: SpecDraft, started: Sequence[Process]) -> None:
         self.template = template
         self.draft = draft
         self.started = started
@@ -78,12 +78,12 @@ class _Translation:
             elif name in _VARIABLES and not self.started:
                 self.variable(_VARIABLES[name], parameter)
             elif not self.started or not self.is_used(parameter.value):
-                self.draft.lose(parameter.spot, NOT_CARRIED)
+                self.draft.warn(parameter.location, NOT_CARRIED)
         if self.started:
             self.processes()
             image = self.started[0].image
             if image and "image" not in self.template.parameters:
-                self.image(Parameter(image, self.draft.spot))
+                self.image(Parameter(image, self.draft.location))
 
     def is_used(self, value: object) -> bool:
         """Whether a value of the template stands in a command or a variable that is carried over, or says nothing."""
@@ -100,48 +100,50 @@ class _Translation:
 
     def processes(self) -> None:
         """Put what the rendered processes run, once for all roles where it is the same."""
-        spot = self.template.parameters["script"].spot if "script" in self.template.parameters else self.draft.spot
+        location = (
+            self.template.parameters["script"].location if "script" in self.template.parameters else self.draft.location
+        )
         roles: dict[str, list[Process]] = {}
         for each in self.started:
             roles.setdefault(each.role, []).append(each)
-        said: dict[str, dict[str, Said]] = {}
+        said: dict[str, dict[str, LocatedValue]] = {}
         lost: dict[str, list[str]] = {}
         for role, replicas in roles.items():
             if role not in self.draft.values.get("roles", {}):
-                self.draft.put(("roles", role, "replicas"), len(replicas), spot)
+                self.draft.put(("roles", role, "replicas"), len(replicas), location)
             said[role] = {}
             try:
-                said[role]["run"] = self.run(replicas, spot), spot
+                said[role]["run"] = self.run(replicas, location), location
             except DifferentArguments as error:
-                self.draft.refuse(spot, f"the arguments of {role} differ, and a role has one command: {error}")
+                self.draft.add_problem(location, f"the arguments of {role} differ, and a role has one command: {error}")
             if env := {name: _value(name, text) for name, text in replicas[0].env.items()}:
-                said[role]["env"] = env, spot
+                said[role]["env"] = env, location
             if replicas[0].gpus is not None:
-                said[role]["resources"] = {"gpus": replicas[0].gpus}, spot
+                said[role]["resources"] = {"gpus": replicas[0].gpus}, location
             known = {str(self.template.value(name)) for name in CLAIMS}
             claims = [f"the claim `{name}`" for name in replicas[0].claims if name not in known]
             for words in (*replicas[0].unread, *claims):
                 lost.setdefault(words, []).append(role)
         for words, of_roles in lost.items():
-            self.draft.lose(spot, f"{words} of {listed(of_roles)} is not carried over")
+            self.draft.warn(location, f"{words} of {listed(of_roles)} is not carried over")
         for key in ("run", "env", "resources"):
-            self.draft.put_of_roles(key, {role: each.get(key) for role, each in said.items()})
+            self.draft.put_by_role(key, {role: each.get(key) for role, each in said.items()})
 
-    def run(self, replicas: Sequence[Process], spot: Spot) -> object:
+    def run(self, replicas: Sequence[Process], location: Location) -> object:
         """The command of a role; a template that leaves it to the image cannot be a spec."""
         if not replicas[0].argv or replicas[0].argv[0].startswith("-"):
-            self.draft.refuse(
-                spot, f"{replicas[0].role} has no command but that of its image: write `command` into the template"
+            self.draft.add_problem(
+                location, f"{replicas[0].role} has no command but that of its image: write `command` into the template"
             )
         command = command_of(replicas, self.started)
         if isinstance(command, list):
             return {"argv": command}
         if "$(hosts" in command:
-            self.draft.put(("tensorflow", "tf_config"), "always", spot)
+            self.draft.put(("tensorflow", "tf_config"), "always", location)
         return command
 
     def put(self, path: tuple[str, ...], value: object, parameter: Parameter, note: str = "") -> None:
-        self.draft.put(path, value, parameter.spot, note)
+        self.draft.put(path, value, parameter.location, note)
 
     def name(self, parameter: Parameter) -> None:
         self.put(("project",), parameter.value, parameter)
@@ -188,8 +190,8 @@ class _Translation:
 
     def inspector(self, parameter: Parameter) -> None:
         if parameter.value:
-            self.draft.lose(
-                parameter.spot, "needs no pod of its own: `drumline inspect ID` looks at what a run has written"
+            self.draft.warn(
+                parameter.location, "needs no pod of its own: `drumline inspect ID` looks at what a run has written"
             )
 
     def tensorboard(self, parameter: Parameter) -> None:

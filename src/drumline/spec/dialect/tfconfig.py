@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drumline.spec.dialect.draft import Draft
-from drumline.spec.spot import Spot
+from drumline.spec.dialect.draft import SpecDraft
+from drumline.spec.location import Location
 
 # As they stand on a host in turn: who computes first.
 _ROLES = ("chief", "worker", "ps", "evaluator")
@@ -20,57 +20,57 @@ def translate(
     local: bool,
     has_evaluator: bool = False,
     model_dir: str | None = None,
-) -> Draft:
+) -> SpecDraft:
     """The spec of a cluster of roles and addresses; `local` if all of them are this machine.
 
     An evaluator may be there without an address, as in its own TF_CONFIG. Estimator takes `model_dir` from TF_CONFIG.
     """
-    draft = Draft("", Spot(source, 1))
+    draft = SpecDraft("", Location(source, 1))
 
-    def spot(*path: str | int) -> Spot:
-        return Spot(source, 1, ("cluster", *path))
+    def location(*path: str | int) -> Location:
+        return Location(source, 1, ("cluster", *path))
 
-    draft.put(("project",), project, draft.spot)
-    draft.put(("framework",), "tensorflow", draft.spot)
+    draft.put(("project",), project, draft.location)
+    draft.put(("framework",), "tensorflow", draft.location)
     note = "" if run else "TF_CONFIG does not say what its nodes run: say it here."
-    draft.put(("run",), run or "python train.py", draft.spot, note)
+    draft.put(("run",), run or "python train.py", draft.location, note)
     for role in _ROLES:
         addresses = cluster.get(role)
         if not addresses:
             continue
-        draft.put(("roles", role, "replicas"), len(addresses), spot(role))
-        draft.put(("roles", role, "port"), [port for _, port in addresses], spot(role))
+        draft.put(("roles", role, "replicas"), len(addresses), location(role))
+        draft.put(("roles", role, "port"), [port for _, port in addresses], location(role))
         if not local:
-            draft.put(("roles", role, "hosts"), [host for host, _ in addresses], spot(role))
+            draft.put(("roles", role, "hosts"), [host for host, _ in addresses], location(role))
     if has_evaluator and not cluster.get("evaluator"):
-        draft.put(("roles", "evaluator", "replicas"), 1, spot(), "It has no address in TF_CONFIG.")
+        draft.put(("roles", "evaluator", "replicas"), 1, location(), "It has no address in TF_CONFIG.")
         if not local:
             host = next(addresses[0][0] for role in _ROLES if (addresses := cluster.get(role)))
-            draft.put(("roles", "evaluator", "hosts"), [host], spot())
-            task = Spot(source, 1, ("task",))
-            draft.lose(
+            draft.put(("roles", "evaluator", "hosts"), [host], location())
+            task = Location(source, 1, ("task",))
+            draft.warn(
                 task, f"says not on which host the evaluator runs: it is put on {host}; change `hosts` to move it"
             )
     if model_dir is not None:
         _put_model_dir(draft, model_dir)
     if local:
-        draft.put(("engine", "default"), "local", draft.spot, "All of them are this machine.")
+        draft.put(("engine", "default"), "local", draft.location, "All of them are this machine.")
         return draft
     hosts = dict.fromkeys(host for role in _ROLES for host, _ in cluster.get(role, ()))
-    draft.put(("engine", "default"), "ssh", draft.spot)
+    draft.put(("engine", "default"), "ssh", draft.location)
     entries = [{"host": host, "address": host} for host in hosts]
     note = "`host` is what ssh calls it, `address` what peers and roles do: change the former where they differ."
-    draft.put(("engine", "ssh", "hosts"), entries, draft.spot, note)
+    draft.put(("engine", "ssh", "hosts"), entries, draft.location, note)
     return draft
 
 
-def _put_model_dir(draft: Draft, folder: str) -> None:
+def _put_model_dir(draft: SpecDraft, folder: str) -> None:
     """Put the folder that Estimator took from TF_CONFIG, which drumline writes without it, as the output."""
-    spot = Spot(draft.spot.source, 1, ("model_dir",))
+    location = Location(draft.location.source, 1, ("model_dir",))
     if "://" not in folder and folder:
-        draft.put(("output",), folder, spot, "OUTPUT_DIR names it.")
-    draft.lose(
-        spot,
+        draft.put(("output",), folder, location, "OUTPUT_DIR names it.")
+    draft.warn(
+        location,
         f"`{folder}` is not in the TF_CONFIG that drumline writes: pass it in the script,"
         ' `RunConfig(model_dir=os.environ["OUTPUT_DIR"])`, or as an argument of the command',
     )

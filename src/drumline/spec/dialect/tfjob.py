@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from drumline.record import Record
 from drumline.spec.block import NAME_PATTERN
-from drumline.spec.dialect import oldest, selectors
-from drumline.spec.dialect.draft import ROLES, Draft, node_of, plain
-from drumline.spec.dialect.part import Part, lose_rest
+from drumline.spec.dialect import selectors, tfjob_v1alpha1
+from drumline.spec.dialect.draft import ROLES, SpecDraft, node_of, plain
 from drumline.spec.dialect.pod import REPLICA, Json, Pod, read_pod, without_mount
 from drumline.spec.dialect.storage import Storage
+from drumline.spec.dialect.tracked_node import TrackedNode, warn_unread
 from drumline.spec.quantity import format_seconds
 from drumline.words import nearest
 
@@ -43,21 +43,21 @@ class Member(Record):
     """A role of a TFJob, by the name that the file has for it."""
 
     name: str
-    part: Part
+    part: TrackedNode
     replicas: int
-    policy: Part | None
-    metadata: Part | None
+    policy: TrackedNode | None
+    metadata: TrackedNode | None
     pod: Pod
 
 
-def translate(objects: Sequence[Part]) -> Draft:
+def translate(objects: Sequence[TrackedNode]) -> SpecDraft:
     """The spec that a file with a TFJob comes to; raise SpecError where there is none, or not one alone."""
-    kinds = [(each, each.need("kind").text()) for each in objects]
+    kinds = [(each, each.require("kind").text()) for each in objects]
     jobs = [each for each, kind in kinds if kind in _KINDS]
     if len(jobs) != 1:
         which = jobs[1] if jobs else objects[0]
-        raise which.need("kind").refuse("is a second TFJob: a spec is one training" if jobs else _NONE)
-    draft = Draft("the TFJob operator of Kubeflow", jobs[0].spot)
+        raise which.require("kind").error("is a second TFJob: a spec is one training" if jobs else _NONE)
+    draft = SpecDraft("the TFJob operator of Kubeflow", jobs[0].location)
     storage = Storage(draft, [(each, kind) for each, kind in kinds if kind not in _KINDS])
     _Translation(jobs[0], draft, storage).translate()
     return draft
@@ -66,71 +66,71 @@ def translate(objects: Sequence[Part]) -> Draft:
 class _Translation:
     """One TFJob on its way to a draft."""
 
-    def __init__(self, job: Part, draft: Draft, storage: Storage) -> None:
+    def __init__(self, job: TrackedNode, draft: SpecDraft, storage: Storage) -> None:
         self.job = job
         self.draft = draft
         self.storage = storage
-        self.spec = job.need("spec")
-        version = job.need("apiVersion")
+        self.spec = job.require("spec")
+        version = job.require("apiVersion")
         if version.text() not in _VERSIONS:
-            raise version.refuse(f"expected one of {', '.join(_VERSIONS)}")
-        self.is_oldest = "replicaSpecs" in self.spec.keys
-        job.take("status")
+            raise version.error(f"expected one of {', '.join(_VERSIONS)}")
+        self.is_v1alpha1 = "replicaSpecs" in self.spec.keys
+        job.read("status")
 
     def translate(self) -> None:
-        with self.draft.collecting():
+        with self.draft.collecting_problems():
             self.metadata()
         members = self.members()
         if not members:
             if not self.draft.problems:
-                self.draft.refuse(self.spec.spot, "has no role with replicas: there is nothing to run")
+                self.draft.add_problem(self.spec.location, "has no role with replicas: there is nothing to run")
             return
         for read in (self.line, self.pods, self.grace, self.policies):
-            with self.draft.collecting():
+            with self.draft.collecting_problems():
                 read(members)
-        lose_rest(self.draft, self.job, self.spec)
+        warn_unread(self.draft, self.job, self.spec)
 
     def metadata(self) -> None:
-        metadata = self.job.need("metadata")
-        name = metadata.take("name") or metadata.need("generateName")
+        metadata = self.job.require("metadata")
+        name = metadata.read("name") or metadata.require("generateName")
         project = re.sub(r"[^A-Za-z0-9_-]", "-", name.text())[:63].strip("-_")
         if not re.fullmatch(NAME_PATTERN, project):
-            raise name.refuse(f"expected a name, got `{name.text()}`")
+            raise name.error(f"expected a name, got `{name.text()}`")
         note = "" if project == name.text() else f"`{name.text()}` there."
-        self.draft.put(("project",), project, name.spot, note)
-        kind = self.job.need("kind").spot
+        self.draft.put(("project",), project, name.location, note)
+        kind = self.job.require("kind").location
         self.draft.put(("framework",), "tensorflow", kind)
         self.draft.put(
             ("engine", "default"), "local", kind, "In a cluster with `--on kubernetes`, `jobset` or `tfjob`."
         )
-        if namespace := metadata.take("namespace"):
-            self.draft.put(("engine", "kubernetes", "namespace"), namespace.text(), namespace.spot)
+        if namespace := metadata.read("namespace"):
+            self.draft.put(("engine", "kubernetes", "namespace"), namespace.text(), namespace.location)
         self.labels(metadata)
         for key in _OF_THE_SERVER:
-            metadata.take(key)
-        lose_rest(self.draft, metadata)
+            metadata.read(key)
+        warn_unread(self.draft, metadata)
 
-    def labels(self, metadata: Part) -> None:
+    def labels(self, metadata: TrackedNode) -> None:
         """Labels and annotations of an object, which here are of everything that belongs to a run."""
         for kind in ("labels", "annotations"):
-            part = metadata.take(kind)
+            part = metadata.read(kind)
             for key in part.keys if part else ():
-                value = part.take(key) if part else None
+                value = part.read(key) if part else None
                 if value and key == _QUEUE:
-                    self.draft.put(("engine", "kubernetes", "queue"), value.text(), value.spot)
+                    self.draft.put(("engine", "kubernetes", "queue"), value.text(), value.location)
                 elif value and not key.startswith("kubectl.kubernetes.io/"):
-                    self.draft.put(("engine", "kubernetes", kind, key), value.text(), value.spot)
+                    self.draft.put(("engine", "kubernetes", kind, key), value.text(), value.location)
 
     def members(self) -> dict[str, Member]:
         members: dict[str, Member] = {}
         for name, part in self.written():
-            with self.draft.collecting():
+            with self.draft.collecting_problems():
                 role = ROLES.get(name.lower())
                 if role is None:
                     near = nearest(name.lower(), ROLES)
-                    raise part.refuse("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
+                    raise part.error("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
                 if role in members:
-                    raise part.refuse(
+                    raise part.error(
                         f"there is a second {role}: `Master` and `Chief` are the same"
                         if role == "chief"
                         else "stands here twice"
@@ -139,35 +139,37 @@ class _Translation:
                     members[role] = member
         return {role: members[role] for role in dict.fromkeys(ROLES.values()) if role in members}
 
-    def written(self) -> list[tuple[str, Part]]:
+    def written(self) -> list[tuple[str, TrackedNode]]:
         """Every role with its name; that without a template last, which takes the image of another."""
-        if self.is_oldest:
-            items = self.spec.need("replicaSpecs").items()
-            named = [(kind.text() if (kind := each.take("tfReplicaType")) else "MASTER", each) for each in items]
-            return sorted(named, key=lambda each: each[1].take("template") is None)
-        specs = self.spec.need("tfReplicaSpecs")
-        return [(key, specs.need(key)) for key in specs.keys]
+        if self.is_v1alpha1:
+            items = self.spec.require("replicaSpecs").items()
+            named = [(kind.text() if (kind := each.read("tfReplicaType")) else "MASTER", each) for each in items]
+            return sorted(named, key=lambda each: each[1].read("template") is None)
+        specs = self.spec.require("tfReplicaSpecs")
+        return [(key, specs.require(key)) for key in specs.keys]
 
-    def member(self, name: str, part: Part, role: str, others: Mapping[str, Member]) -> Member | None:
-        replicas = part.take("replicas")
-        count = replicas.whole() if replicas else 1
+    def member(self, name: str, part: TrackedNode, role: str, others: Mapping[str, Member]) -> Member | None:
+        replicas = part.read("replicas")
+        count = replicas.integer() if replicas else 1
         if count == 0:
-            self.draft.lose(part.spot, "has no replicas, and is left out")
+            self.draft.warn(part.location, "has no replicas, and is left out")
             return None
-        image = part.take("tfImage") or self.spec.take("tfImage")
-        if self.is_oldest and role == "ps" and part.take("template") is None:
-            pod = oldest.server(part, image or next((each.pod.image for each in others.values()), None), self.draft)
+        image = part.read("tfImage") or self.spec.read("tfImage")
+        if self.is_v1alpha1 and role == "ps" and part.read("template") is None:
+            pod = tfjob_v1alpha1.server(
+                part, image or next((each.pod.image for each in others.values()), None), self.draft
+            )
             policy = metadata = None
         else:
-            template = part.need("template")
-            pod = read_pod(template, self.draft, policy_counts=self.is_oldest)
-            policy = template.need("spec").take("restartPolicy") if self.is_oldest else part.take("restartPolicy")
-            metadata = template.take("metadata")
-            lose_rest(self.draft, template)
-        if (port := part.take("tfPort")) and "port" not in pod.said:
-            pod.said["port"] = port.whole(), port.spot
-        part.take("IsDefaultPS")
-        lose_rest(self.draft, part)
+            template = part.require("template")
+            pod = read_pod(template, self.draft, policy_counts=self.is_v1alpha1)
+            policy = template.require("spec").read("restartPolicy") if self.is_v1alpha1 else part.read("restartPolicy")
+            metadata = template.read("metadata")
+            warn_unread(self.draft, template)
+        if (port := part.read("tfPort")) and "port" not in pod.said:
+            pod.said["port"] = port.integer(), port.location
+        part.read("IsDefaultPS")
+        warn_unread(self.draft, part)
         return Member(name, part, count, policy, metadata, pod)
 
     def line(self, members: dict[str, Member]) -> None:
@@ -176,23 +178,23 @@ class _Translation:
             note = (
                 f"`{member.name}` there: TensorFlow 2 knows it by this name." if member.name.lower() == "master" else ""
             )
-            self.draft.put(("roles", role, "replicas"), member.replicas, member.part.spot, note)
+            self.draft.put(("roles", role, "replicas"), member.replicas, member.part.location, note)
         for key in ("run", "env", "resources", "port"):
-            self.draft.put_of_roles(key, {role: member.pod.said.get(key) for role, member in members.items()})
+            self.draft.put_by_role(key, {role: member.pod.said.get(key) for role, member in members.items()})
 
     def grace(self, members: dict[str, Member]) -> None:
         graces = [member.pod.grace for member in members.values() if member.pod.grace]
         if graces:
-            longest = max(graces, key=Part.whole)
-            self.draft.put(("timeouts", "grace"), format_seconds(longest.whole()), longest.spot)
+            longest = max(graces, key=TrackedNode.integer)
+            self.draft.put(("timeouts", "grace"), format_seconds(longest.integer()), longest.location)
 
     def pods(self, members: dict[str, Member]) -> None:
         """What only a cluster is told: the image, and patches with everything that roles have no key for."""
         draft = self.draft
         first = members.get("worker") or next(iter(members.values()))
         image = first.pod.image
-        draft.put(("engine", "kubernetes", "image"), image.text(), image.spot)
-        draft.put(("engine", "kubernetes", "code"), False, image.spot, "The image has the code, as it had.")
+        draft.put(("engine", "kubernetes", "image"), image.text(), image.location)
+        draft.put(("engine", "kubernetes", "code"), False, image.location, "The image has the code, as it had.")
         taken = self.storage.mounts_of([member.pod for member in members.values()])
         patches: dict[str, Json] = {}
         for role, member in members.items():
@@ -201,8 +203,8 @@ class _Translation:
                 if (mount.claim, mount.path) in taken:
                     patch = without_mount(patch, mount)
                     if not mount.plain:
-                        draft.lose(
-                            mount.spot, "is mounted as it is for the others: what more is said is not carried over"
+                        draft.warn(
+                            mount.location, "is mounted as it is for the others: what more is said is not carried over"
                         )
             if member.pod.image.text() != image.text():
                 patch = _with_image(patch, member.pod.image)
@@ -211,11 +213,11 @@ class _Translation:
         alone = any(member.pod.has_sidecars for member in members.values()) or self.storage.prepares
         if not alone and all(each == shared[0] for each in shared):
             if shared[0]:
-                draft.put(("engine", "kubernetes", "pod"), patches[next(iter(members))], first.pod.spot)
+                draft.put(("engine", "kubernetes", "pod"), patches[next(iter(members))], first.pod.location)
         else:
             for role, patch in patches.items():
                 if patch:
-                    draft.put(("roles", role, "pod"), patch, members[role].pod.spot)
+                    draft.put(("roles", role, "pod"), patch, members[role].pod.location)
         self.template_labels(members)
         self.lost_selectors(members)
 
@@ -227,8 +229,8 @@ class _Translation:
         there = {role: _labels(each) | selectors.labels_of_operator(job, each.name) for role, each in members.items()}
         here = {role: own | selectors.labels_of_drumline(project, role) for role in members}
         for member in members.values():
-            for spot, message in selectors.lost(member.pod.near, there, here, self.values(members)):
-                self.draft.lose(spot, message)
+            for location, message in selectors.lost(member.pod.near, there, here, self.values(members)):
+                self.draft.warn(location, message)
 
     def values(self, members: Mapping[str, Member]) -> selectors.Values:
         """What values of the operator's labels are called here."""
@@ -236,103 +238,105 @@ class _Translation:
 
     def names(self) -> tuple[str, str]:
         """The job's name, and that of the project which it becomes."""
-        metadata = self.job.need("metadata")
-        name = (metadata.take("name") or metadata.need("generateName")).text()
+        metadata = self.job.require("metadata")
+        name = (metadata.read("name") or metadata.require("generateName")).text()
         return name, self.draft.values["project"].text if "project" in self.draft.values else name
 
     def template_labels(self, members: dict[str, Member]) -> None:
         written = {role: member.metadata for role, member in members.items() if member.metadata}
         first = next(iter(written.values()), None)
         for metadata in written.values():
-            metadata.take("creationTimestamp")
+            metadata.read("creationTimestamp")
             if first and metadata.value != first.value:
-                self.draft.lose(metadata.spot, "is not carried over: here all pods of a run have the same labels")
+                self.draft.warn(metadata.location, "is not carried over: here all pods of a run have the same labels")
             elif metadata is first:
                 self.labels(metadata)
-                metadata.take("name")
-                lose_rest(self.draft, metadata)
+                metadata.read("name")
+                warn_unread(self.draft, metadata)
 
     def policies(self, members: dict[str, Member]) -> None:
-        places = [place for place in (self.spec.take("runPolicy"), self.spec) if place]
+        places = [place for place in (self.spec.read("runPolicy"), self.spec) if place]
 
-        def policy(key: str) -> Part | None:
-            return next((part for place in places if (part := place.take(key))), None)
+        def policy(key: str) -> TrackedNode | None:
+            return next((part for place in places if (part := place.read(key))), None)
 
         draft = self.draft
         limit = policy("backoffLimit")
         self.restart(members, limit)
         if deadline := policy("activeDeadlineSeconds"):
-            draft.put(("timeouts", "run"), format_seconds(deadline.whole()), deadline.spot)
-        if self.is_oldest:
-            oldest.read_end(self.spec, members, draft)
+            draft.put(("timeouts", "run"), format_seconds(deadline.integer()), deadline.location)
+        if self.is_v1alpha1:
+            tfjob_v1alpha1.read_end(self.spec, members, draft)
         else:
-            self.success(members, self.spec.take("successPolicy"))
+            self.success(members, self.spec.read("successPolicy"))
         if (clean := policy("cleanPodPolicy")) and clean.text() not in ("All", "Running"):
             if clean.text() != "None":
-                raise clean.refuse(f"expected one of All, Running, None, got `{clean.text()}`")
-            draft.lose(clean.spot, "nobody is left running when a run is over; all logs are kept in its folder")
+                raise clean.error(f"expected one of All, Running, None, got `{clean.text()}`")
+            draft.warn(clean.location, "nobody is left running when a run is over; all logs are kept in its folder")
         if ttl := policy("ttlSecondsAfterFinished"):
-            draft.lose(ttl.spot, "a run leaves nothing in a cluster but claims; `drumline rm` forgets it here")
-        if (suspend := policy("suspend")) and suspend.is_true():
-            draft.lose(suspend.spot, "is not carried over: a run begins when it is started")
-        if (dynamic := self.spec.take("enableDynamicWorker")) and dynamic.is_true():
-            draft.lose(dynamic.spot, "is not carried over: everybody has the whole cluster in TF_CONFIG")
+            draft.warn(ttl.location, "a run leaves nothing in a cluster but claims; `drumline rm` forgets it here")
+        if (suspend := policy("suspend")) and suspend.boolean():
+            draft.warn(suspend.location, "is not carried over: a run begins when it is started")
+        if (dynamic := self.spec.read("enableDynamicWorker")) and dynamic.boolean():
+            draft.warn(dynamic.location, "is not carried over: everybody has the whole cluster in TF_CONFIG")
         if scheduling := policy("schedulingPolicy"):
             self.scheduling(scheduling, sum(member.replicas for member in members.values()))
-        lose_rest(draft, *places[:-1])
+        warn_unread(draft, *places[:-1])
 
-    def scheduling(self, policy: Part, everyone: int) -> None:
-        if (least := policy.take("minAvailable")) and least.whole() != everyone:
-            self.draft.lose(least.spot, "is not carried over: a line starts when all of it can")
-        if priority := policy.take("priorityClass"):
-            self.draft.put(("engine", "kubernetes", "priority_class"), priority.text(), priority.spot)
-        for part in policy.left():
-            self.draft.lose(part.spot, "is of another scheduler, and not carried over")
+    def scheduling(self, policy: TrackedNode, everyone: int) -> None:
+        if (least := policy.read("minAvailable")) and least.integer() != everyone:
+            self.draft.warn(least.location, "is not carried over: a line starts when all of it can")
+        if priority := policy.read("priorityClass"):
+            self.draft.put(("engine", "kubernetes", "priority_class"), priority.text(), priority.location)
+        for part in policy.unread():
+            self.draft.warn(part.location, "is of another scheduler, and not carried over")
 
-    def success(self, members: dict[str, Member], policy: Part | None) -> None:
+    def success(self, members: dict[str, Member], policy: TrackedNode | None) -> None:
         said = policy.text() if policy else ""
         if policy and said not in ("", "AllWorkers"):
-            raise policy.refuse(f"expected AllWorkers, or nothing, got `{said}`")
+            raise policy.error(f"expected AllWorkers, or nothing, got `{said}`")
         if "chief" in members:
             if policy and said:
-                self.draft.lose(policy.spot, "the chief decides, as it did")
+                self.draft.warn(policy.location, "the chief decides, as it did")
         elif "worker" in members:
             decides = "all-workers" if said else "worker-0"
             note = "" if said else "Without a chief and a successPolicy, a TFJob is over when its first worker is."
-            self.draft.put(("success",), decides, (policy or members["worker"].part).spot, note)
+            self.draft.put(("success",), decides, (policy or members["worker"].part).location, note)
 
-    def restart(self, members: dict[str, Member], limit: Part | None) -> None:
+    def restart(self, members: dict[str, Member], limit: TrackedNode | None) -> None:
         """One policy for the line: that of who computes."""
         for member in members.values():
             if member.policy and member.policy.text() not in _POLICIES:
-                raise member.policy.refuse(f"expected one of {', '.join(_POLICIES)}, got `{member.policy.text()}`")
+                raise member.policy.error(f"expected one of {', '.join(_POLICIES)}, got `{member.policy.text()}`")
         first = next(members[role] for role in ("worker", "chief", *members) if role in members)
         name = first.policy.text() if first.policy else "Never"
-        spot = first.policy.spot if first.policy else first.part.spot
+        location = first.policy.location if first.policy else first.part.location
         for role, member in members.items():
             own = member.policy.text() if member.policy else "Never"
             if own != name and role != "evaluator":
-                where = (member.policy or member.part).spot
+                where = (member.policy or member.part).location
                 message = f"`{own}` is not carried over: a line has one policy, here `{name}` of `{first.name}`"
-                self.draft.lose(where, message)
+                self.draft.warn(where, message)
         if name == "Never":
             if limit:
-                self.draft.lose(limit.spot, "counts nothing: who never starts again has no limit")
+                self.draft.warn(limit.location, "counts nothing: who never starts again has no limit")
             return
-        budget = min(limit.whole(), 1000) if limit else MOST_RESTARTS
+        budget = min(limit.integer(), 1000) if limit else MOST_RESTARTS
         note = f"`{name}` there."
         if limit is None:
-            self.draft.lose(spot, f"`{name}` has no limit there; here {MOST_RESTARTS} restarts are the most")
+            self.draft.warn(location, f"`{name}` has no limit there; here {MOST_RESTARTS} restarts are the most")
         if name == "Always":
-            self.draft.lose(spot, "`Always` starts again even who has ended well; here who leaves with 0 has finished")
+            self.draft.warn(
+                location, "`Always` starts again even who has ended well; here who leaves with 0 has finished"
+            )
         for key in ("budget", "early", "out_of_memory"):
-            self.draft.put(("restart", key), budget, (limit or Part(first.part.node, spot)).spot)
+            self.draft.put(("restart", key), budget, (limit or TrackedNode(first.part.node, location)).location)
         self.draft.note(("restart", "budget"), f"{note} The whole line starts again, unless it has parameter servers.")
         if name == "ExitCode":
-            self.draft.put(("restart", "permanent"), ["1-127"], spot)
+            self.draft.put(("restart", "permanent"), ["1-127"], location)
 
 
-def _with_image(patch: Json, image: Part) -> Json:
+def _with_image(patch: Json, image: TrackedNode) -> Json:
     containers = [plain(node_of(each, 0)) for each in patch.get("containers", ())]
     own = next((each for each in containers if each.get("name") == REPLICA), {"name": REPLICA})
     others = [each for each in containers if each.get("name") != REPLICA]
@@ -341,5 +345,5 @@ def _with_image(patch: Json, image: Part) -> Json:
 
 def _labels(member: Member) -> dict[str, str]:
     """The labels that the template of a role has."""
-    labels = member.metadata.take("labels") if member.metadata else None
-    return {key: value.text() for key in labels.keys if (value := labels.take(key))} if labels else {}
+    labels = member.metadata.read("labels") if member.metadata else None
+    return {key: value.text() for key in labels.keys if (value := labels.read(key))} if labels else {}

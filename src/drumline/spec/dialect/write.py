@@ -6,14 +6,14 @@ import re
 import textwrap
 
 from drumline.spec import document
-from drumline.spec.dialect.draft import Draft, lines_of, plain
+from drumline.spec.dialect.draft import SpecDraft, lines_of, plain
 from drumline.spec.write import write_yaml
 from drumline.words import printable
 
 _WIDTH = 110
 
 
-def write(draft: Draft) -> str:
+def write(draft: SpecDraft) -> str:
     """The spec as YAML. What could not be carried over stands at its top."""
     text = write_yaml(plain(draft.tree()))
     # Where each value has come to stand, nobody knows better than who reads it.
@@ -31,14 +31,14 @@ def write(draft: Draft) -> str:
     return "\n".join(written) + "\n"
 
 
-def _header(draft: Draft) -> list[str]:
-    source = printable(draft.spot.source)
+def _header(draft: SpecDraft) -> list[str]:
+    source = printable(draft.location.source)
     whose = f", which was written for {draft.dialect}" if draft.dialect else ""
     header = _comment(f"Made by `drumline convert` from {source}{whose}.")
-    if draft.remarks:
+    if draft.warnings:
         header += _comment("Not as it was there:")
-        for remark in draft.remarks:
-            header += _comment(str(remark), hang="  ")
+        for warning in draft.warnings:
+            header += _comment(str(warning), hang="  ")
     return [*header, ""]
 
 

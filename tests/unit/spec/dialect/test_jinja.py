@@ -196,7 +196,7 @@ def test_a_parameter_that_is_made_of_others_is_worked_out() -> None:
     made = "{%- set cmdline_args = ['--log=' + log_dir, '--workers=' ~ worker_replicas] -%}\n"
     text = header(name="a", image="i", worker_replicas=2, script="t.py", log_dir="gs://b") + made
     assert plan_of(text).replicas[0].argv == ("python", "t.py", "--log=gs://b", "--workers=2")
-    given = check_spec(text.encode(), "my.jinja", given=["log_dir=here"])[0]
+    given = check_spec(text.encode(), "my.jinja", parameters=["log_dir=here"])[0]
     assert given.run is not None
     assert given.run.argv == ("python", "t.py", "--log=here", "--workers=2")
 
@@ -347,10 +347,10 @@ def test_variables_that_a_template_uses_and_does_not_set_can_be_given() -> None:
         "'name' is undefined; nor is `pvc_name`; set it at the top: `{% set name = … %}`, or give it:"
         " `-p name=… -p pvc_name=…`"
     )
-    spec, _ = check_spec(text.encode(), "file.yml", given=["name=other", "pvc_name=a"])
+    spec, _ = check_spec(text.encode(), "file.yml", parameters=["name=other", "pvc_name=a"])
     assert spec.project == "other"
     with pytest.raises(InputError) as refused_option:
-        check_spec(text.encode(), "file.yml", given=["pvcname=a"])
+        check_spec(text.encode(), "file.yml", parameters=["pvcname=a"])
     assert refused_option.value.hint == "did you mean `pvc_name`?"
 
 

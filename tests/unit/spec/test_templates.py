@@ -7,7 +7,7 @@ import pytest
 from drumline.errors import SpecError
 from drumline.load.load import check_spec
 from drumline.spec.dialect import draft_of
-from drumline.spec.foreign import helm_line
+from drumline.spec.templates import helm_line
 
 CHART = """\
 apiVersion: kubeflow.org/v1

@@ -5,11 +5,11 @@ from __future__ import annotations
 from drumline.errors import Problem
 from drumline.record import Record
 from drumline.spec.document import Path
-from drumline.spec.words import spell
+from drumline.spec.messages import format_path
 from drumline.words import printable
 
 
-class Spot(Record):
+class Location(Record):
     """A place in a dialect's file: its line, and its path in the words of the dialect."""
 
     source: str
@@ -18,4 +18,4 @@ class Spot(Record):
 
     def problem(self, message: str) -> Problem:
         """Say something about what stands there."""
-        return Problem(self.source, self.line, spell(self.path), printable(message))
+        return Problem(self.source, self.line, format_path(self.path), printable(message))

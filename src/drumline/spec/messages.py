@@ -24,40 +24,40 @@ _ELSEWHERE = {
 }  # fmt: skip
 
 
-class Kind(Record):
+class BareType(Record):
     """A type without its wrapping: what it is, the words for what it expects, how to read it where it says so."""
 
     type: inspect.Type
-    words: str | None
+    expected: str | None
     parse: Callable[[str], object] | None
 
 
-def unwrap(kind: inspect.Type) -> Kind:
+def unwrap(kind: inspect.Type) -> BareType:
     """Take off what a type is annotated with."""
     extra: dict[str, Any] = {}
     while isinstance(kind, inspect.Metadata):
         extra = {**(kind.extra or {}), **extra}
         kind = kind.type
-    return Kind(kind, extra.get("words"), extra.get("parse"))
+    return BareType(kind, extra.get("expected"), extra.get("parse"))
 
 
-def members(kind: inspect.UnionType) -> Iterator[inspect.Type]:
+def union_members(kind: inspect.UnionType) -> Iterator[inspect.Type]:
     """What a value may be, other than absent."""
     return (member for member in kind.types if not isinstance(member, inspect.NoneType))
 
 
-def short_type(kind: inspect.StructType) -> inspect.Type | None:
+def shorthand_type(kind: inspect.StructType) -> inspect.Type | None:
     """The type of the field that may stand for a whole block, if there is one."""
     short = cast("type[Block]", kind.cls).short
     return next((field.type for field in kind.fields if field.encode_name == short), None)
 
 
-def describe(kind: inspect.Type, value: float = -math.inf) -> str:
+def describe_type(kind: inspect.Type, value: float = -math.inf) -> str:
     """Say what is expected: `a whole number of at least 1`; of a value that is too large, how large it may be."""
     unwrapped = unwrap(kind)
     kind = unwrapped.type
-    if unwrapped.words:
-        return unwrapped.words
+    if unwrapped.expected:
+        return unwrapped.expected
     match kind:
         case inspect.IntType():
             return f"a whole number{_bounds(kind, value)}"
@@ -68,21 +68,21 @@ def describe(kind: inspect.Type, value: float = -math.inf) -> str:
         case inspect.LiteralType():
             return "one of " + ", ".join(str(value) for value in kind.values)
         case inspect.VarTupleType():
-            return f"a list, each {describe(kind.item_type)}"
+            return f"a list, each {describe_type(kind.item_type)}"
         case inspect.StructType():
             keys = ", ".join(field.encode_name for field in kind.fields)
             whole = f"a mapping of {keys}" if keys else "a mapping"
-            short = short_type(kind)
-            return whole if short is None else f"{describe(short)}, or {whole}"
+            short = shorthand_type(kind)
+            return whole if short is None else f"{describe_type(short)}, or {whole}"
         case inspect.UnionType():
-            return " or ".join(describe(member) for member in members(kind))
+            return " or ".join(describe_type(member) for member in union_members(kind))
         case inspect.DictType():
             return "a mapping of names to values"
         case _:
             return "text"
 
 
-def found(node: Node) -> str:
+def describe_node(node: Node) -> str:
     """Say what stands there instead."""
     match node:
         case Sequence():
@@ -96,7 +96,7 @@ def found(node: Node) -> str:
             return f'"{text}"' if isinstance(node.value, str) else text
 
 
-def find_meant(key: str, kind: inspect.StructType) -> Path | None:
+def suggest_path(key: str, kind: inspect.StructType) -> Path | None:
     """Guess the path that an unknown key of a block was meant to be: here, or in a block of this one."""
     here: dict[str, Path] = {field.encode_name: (field.encode_name,) for field in kind.fields}
     below: dict[str, Path] = {}
@@ -125,7 +125,7 @@ def _paths_below(kind: inspect.StructType) -> Iterator[Path]:
             yield from ((*path, field.encode_name) for field in block.fields)
 
 
-def spell(path: Path) -> str:
+def format_path(path: Path) -> str:
     """Write a path: `roles.worker.port[1]`, keys that are no words in quotes."""
     spelled = ""
     for part in path:
@@ -140,7 +140,7 @@ def spell(path: Path) -> str:
 def _blocks(kind: inspect.Type) -> Iterator[inspect.StructType]:
     kind = unwrap(kind).type
     if isinstance(kind, inspect.UnionType):
-        for member in members(kind):
+        for member in union_members(kind):
             yield from _blocks(member)
     elif isinstance(kind, inspect.StructType):
         yield kind
