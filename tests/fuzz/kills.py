@@ -223,7 +223,7 @@ class Trial:
                 asker.communicate()
                 assert ask == "wait", f"{ask} never came back"
                 asks = ["kill", "kill --force"]  # it goes on and on
-        wait_until(lambda: run.supervisor() is None, 30)
+        wait_until(lambda: run.supervisor() is None, PATIENCE_SECONDS)
         assert run.state.phase.is_final, f"{run.state.phase} for ever"
 
     def check(self, run: Run, code: int) -> None:

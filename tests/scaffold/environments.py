@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+@cache
 def find_python(environment: str) -> Path:
     """The interpreter of a framework's environment; a test without it fails, so that none is left out unseen."""
     script = ROOT / "scripts" / "environment"

@@ -14,13 +14,13 @@ Found = TypeVar("Found")
 def wait_until(look: Callable[[], Found | None], seconds: float = PATIENCE_SECONDS) -> Found:
     """Call `look` until its result is true, and return that; raise AssertionError after `seconds`.
 
-    The process that is waited for needs the cores: calls take half of the time at most, and become rarer.
+    The process that is waited for needs the cores: calls take a fifth of the time at most, and become rarer.
     """
     began = looked = time.monotonic()
     while not (found := look()):
         now = time.monotonic()
         if now - began > seconds:
             raise AssertionError(f"not within {seconds:g} s")
-        time.sleep(max(0.005, min((now - began) / 50, 0.05), min(now - looked, 0.3)))
+        time.sleep(max(0.005, min((now - began) / 50, 0.05), min(4 * (now - looked), 0.3)))
         looked = time.monotonic()
     return found

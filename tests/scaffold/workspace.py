@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -63,6 +64,30 @@ from drumline.cli import run
 code = run()
 sys.stdout.flush()
 sys.exit(f"{Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]} {code}")
+"""
+
+# Commands as JSON, each run in a fork of this process, which has imported them all; the answers as JSON.
+_IN_TURN = """
+import json, os, sys
+from importlib import import_module
+from tempfile import TemporaryFile
+from drumline.cli import main
+commands = json.loads(sys.argv[1])
+for words in commands:
+    import_module(f"drumline.cli.{words[0]}")
+answers = []
+for words in commands:
+    with TemporaryFile() as out, TemporaryFile() as err:
+        pid = os.fork()
+        if pid == 0:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
+            sys.argv = ["drumline", *words]
+            main()
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        texts = [os.pread(file.fileno(), 1 << 24, 0).decode(errors="surrogateescape") for file in (out, err)]
+        answers.append([code, *texts])
+json.dump(answers, sys.stdout)
 """
 
 
@@ -152,7 +177,10 @@ class Workspace:
         cwd: Path | None = None,
     ) -> Answer:
         """Run a command of drumline to its end."""
-        command = self.command(*words, env=env, cwd=cwd)
+        return self._finish(self.command(*words, env=env, cwd=cwd), str(words), seconds)
+
+    @staticmethod
+    def _finish(command: subprocess.Popen[str], words: str, seconds: float) -> Answer:
         try:
             out, err = command.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -161,6 +189,15 @@ class Workspace:
             raise AssertionError(f"{words} did not end: {out[-2000:]}{err[-2000:]}") from None
         assert "Traceback" not in err, err
         return Answer(command.returncode, out, err)
+
+    def run_in_turn(self, *commands: Sequence[str], seconds: float = PATIENCE_SECONDS) -> list[Answer]:
+        """Run commands one after the other, each in a process of its own that has all modules already."""
+        program = (sys.executable, "-c", _IN_TURN)
+        out = self._finish(self.command(json.dumps(commands), program=program), str(commands), seconds).out
+        answers = [Answer(*each) for each in json.loads(out)]
+        for answer in answers:
+            assert "Traceback" not in answer.err, answer.err
+        return answers
 
     def measure(self, *words: str, out: Path) -> tuple[int, int]:
         """Run a command of drumline with its output in a file; return its exit code and the most memory it had."""
@@ -236,7 +273,7 @@ class Workspace:
         """Assert that nothing is left, when what may stay for the next run has been told to go."""
         self._cool()
         try:
-            wait_until(lambda: not self.processes(), 60)
+            wait_until(lambda: not self.processes(), 240)  # less than a replica of a test sleeps
         except AssertionError:
             left = self.processes()
             self.clear()
@@ -267,11 +304,12 @@ class Run:
         self.id = number
         self.path = workspace.home / "runs" / number
         self.folder = RunFolder(self.path)
+        self._read: tuple[object, list[Entry], RunState] | None = None
 
     @property
     def records(self) -> list[Entry]:
         """The journal."""
-        return read_journal(self.folder.journal_file, self.plan)
+        return self._history()[1]
 
     @property
     def events(self) -> list[Event]:
@@ -286,10 +324,21 @@ class Run:
     @property
     def state(self) -> RunState:
         """Where it stands."""
-        state = new_run(self.plan)
-        for record in self.records:
-            state = fold(state, record.event, *record.decisions)
-        return state
+        return self._history()[2]
+
+    def _history(self) -> tuple[object, list[Entry], RunState]:
+        """Return the version of plan and journal, the entries and the state; read again only what has changed."""
+        version: tuple[object, ...] = (self.folder.plan_file.read_bytes(),)
+        with suppress(FileNotFoundError):
+            stat = self.folder.journal_file.stat()
+            version += (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        if self._read is None or self._read[0] != version:
+            plan = self.plan
+            records, state = read_journal(self.folder.journal_file, plan), new_run(plan)
+            for record in records:
+                state = fold(state, record.event, *record.decisions)
+            self._read = (version, records, state)
+        return self._read
 
     def replica_phase(self, replica: str) -> Phase:
         """Where a replica stands."""
@@ -298,7 +347,7 @@ class Run:
     def wait_for(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> RunState:
         """Wait until the journal says this phase, and, where it is the last, until the supervisor has left too."""
         with suppress(AssertionError):
-            wait_until(lambda: self.state.phase is phase or self.state.phase.is_final, seconds)
+            wait_until(lambda: (now := self.state.phase) is phase or now.is_final, seconds)
         assert self.state.phase is phase, f"{self.state}\n{self.said()}"
         if phase.is_final:
             wait_until(lambda: self.supervisor() is None, seconds)

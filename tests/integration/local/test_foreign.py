@@ -44,8 +44,7 @@ def planted(workspace: Workspace) -> Path:
 
 def refused_everywhere(workspace: Workspace, reason: str, commands: list[list[str]] = COMMANDS) -> None:
     workspace.write_spec("run: 'true'")
-    for words in commands:
-        answer = workspace.run(*words)
+    for words, answer in zip(commands, workspace.run_in_turn(*commands), strict=True):
         assert (answer.code, answer.out) == (3, ""), (words, answer)
         error, hint = answer.err.splitlines()
         assert error.startswith("error: the folder "), words

@@ -50,12 +50,10 @@ def test_a_run_ends_whatever_a_replica_puts_in_the_place_of_its_files(
     workspace.write("plant.py", PLANT)
     run = workspace.train(f"run: python plant.py {kind} {name}")
     wait_until(lambda: workspace.exists("planted"))
-    for words in (["status", "1"], ["logs", "1"], ["monitor", "1", "--once"]):
-        assert workspace.run(*words, seconds=60).code == 0, words
-    assert workspace.run("kill", "--force", "1", seconds=60).code == 0
+    shown = (["status", "1"], ["logs", "1"], ["monitor", "1", "--once"], ["kill", "--force", "1"])
+    assert [answer.code for answer in workspace.run_in_turn(*shown)] == [0, 0, 0, 0]
     run.wait_for(Phase.FINISHED if kind == "lie" else Phase.KILLED)  # it may lie about its own end
-    for words in (["status"], ["logs", "1"], ["goodput", "1"], ["rm", "1"]):
-        workspace.run(*words, seconds=60)
+    workspace.run_in_turn(["status"], ["logs", "1"], ["goodput", "1"], ["rm", "1"])
     assert not run.path.exists()
 
 
@@ -67,7 +65,6 @@ def test_a_run_that_is_over_is_shown_and_removed_whatever_is_in_the_place_of_its
     run.wait_for(Phase.FINISHED)
     (run.path / name).unlink()
     os.mkfifo(run.path / name)
-    for words in (["status"], ["status", "1"], ["logs", "1"], ["events", "1"]):
-        workspace.run(*words, seconds=60)
-    assert workspace.run("rm", "1", seconds=60).code == 0
+    shown = (["status"], ["status", "1"], ["logs", "1"], ["events", "1"], ["rm", "1"])
+    assert workspace.run_in_turn(*shown)[-1].code == 0
     assert not run.path.exists()

@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -28,11 +28,13 @@ class Bench:
         self.folder = folder
         self.loop = SteppedLoop()
         self.server = ForkServer(self.loop)
+        self.names: list[str] = []
 
     def fork(self, name: str, *argv: str, **more: str) -> int:
         """Have a keeper forked for this command; return its pid."""
         trace = open_trace(self.folder / name)
         assert trace is not None
+        self.names.append(name)
         log = os.open(self.folder / f"{name}.log", os.O_WRONLY | os.O_CREAT)
         reader, news = os.pipe()
         try:
@@ -59,6 +61,15 @@ class Bench:
 
         wait_until(is_lost)
 
+    def clear(self) -> None:
+        """Kill the keepers and replicas that a failed test has left."""
+        for name in self.names:
+            if is_locked(self.folder / name):
+                trace = read_trace(self.folder / name)
+                for pid in filter(None, (trace.pid, trace.keeper)):
+                    with suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+
     @property
     def pid(self) -> int:
         (pid,) = self.server.pids
@@ -69,7 +80,10 @@ class Bench:
 def bench(tmp_path: Path) -> Iterator[Bench]:
     made = Bench(tmp_path)
     with closing(made.server):
-        yield made
+        try:
+            yield made
+        finally:
+            made.clear()
 
 
 def test_a_keeper_runs_its_command_and_is_named_by_the_answer(bench: Bench) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -69,12 +71,28 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
 
 
 def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:
-    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 2.5)
-    deadline = time.monotonic() + 3.0  # longer than the lease
-    while time.monotonic() < deadline:
-        os.utime(tmp_path / "lease")
-        assert os.waitpid(pid, os.WNOHANG) == (0, 0)
-        time.sleep(0.05)
+    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 600.0)
+    _renew_until(tmp_path, "keeper")
+    assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     (tmp_path / "gate").touch()
     os.waitpid(pid, 0)
     assert read_trace(tmp_path / "keeper").exit == Exit(code=3)
+
+
+def test_each_touch_of_its_file_begins_a_lease_anew(tmp_path: Path) -> None:
+    """The clock is the test's own: a machine that stands still for a moment ends no lease."""
+    clock = [100.0]
+    asked = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+    file = tmp_path / "lease"
+    file.touch()
+    lease = order.Lease(str(file), 2.5, asked.pid, lambda: clock[0])
+    for touch in range(4):  # together longer than the lease
+        clock[0] += 2.0
+        os.utime(file, ns=(touch, touch))
+        lease.look()
+        assert not lease.is_over
+    assert asked.poll() is None
+    clock[0] += 2.6
+    lease.look()
+    assert lease.is_over
+    assert asked.wait() == -signal.SIGTERM
