@@ -210,6 +210,7 @@ def _differ(old: CodeType, new: CodeType) -> bool:
 def _functions(files: set[str]) -> dict[str, list[FunctionType]]:
     """All functions that there are, by their files."""
     found: dict[str, list[FunctionType]] = {file: [] for file in files}
+    gc.unfreeze()  # tests/conftest.py has frozen what was collected, and the collector does not list that
     for each in gc.get_objects():
         if isinstance(each, FunctionType) and each.__code__.co_filename in files:
             found[each.__code__.co_filename].append(each)
