@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session docs dist clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session docs dist release clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -135,6 +135,9 @@ dist: $(READY) ## Build wheel and sdist into dist/, and check both
 	$(BIN)/hatchling build
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+
+release: $(READY) ## Prepare a release, try it as users install it, and print how to publish it: VERSION=1.2.3
+	scripts/release '$(VERSION)'
 
 clean: ## Remove what was set up here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
