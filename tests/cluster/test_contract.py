@@ -19,7 +19,7 @@ _ALL_NAMES = "a pod begins when the names of all are known"
 EXCEPTIONS: Exceptions = {
     "test_build": "an image has its environment",
     "test_looks": "drumline does not look into pods: there are no pulses, sockets and stacks of their replicas",
-    "test_sabotage": "replicas in pods cannot be hurt by drumline",
+    "test_faults": "replicas in pods cannot be hurt by drumline",
     "test_serve": "TensorBoard does not run in the cluster",
     "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",
     "test_a_line_that_was_only_looked_at_holds_nothing": "the connections to the cluster are descriptors",

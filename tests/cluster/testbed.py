@@ -119,7 +119,7 @@ class _Engine(KubernetesEngine):
         try:
             yield session
         finally:
-            await session.hang_up()
+            await session.disconnect()
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[protocol.Problem]:
         """Yield all but warnings: no volume is wanted here."""

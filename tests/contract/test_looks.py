@@ -18,20 +18,20 @@ def take_stacks(recorder: SessionRecorder, *, gently: bool) -> None:
 
 def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), LASTING)
-    assert list(recorder.loop.wait(able(recorder.session, Observable).pulses())) == []
+    assert list(recorder.loop.wait(able(recorder.session, Observable).work_samples())) == []
     recorder.start()
     recorder.until_started()
-    first = {pulse.replica: pulse for pulse in recorder.loop.wait(able(recorder.session, Observable).pulses())}
+    first = {pulse.replica: pulse for pulse in recorder.loop.wait(able(recorder.session, Observable).work_samples())}
     assert sorted(first) == [worker(0), worker(1)]
     assert not any(pulse.is_stopped or pulse.attempt or pulse.incarnation for pulse in first.values())
     testbed.open(1)
     recorder.until(recorder.ends)
-    (last,) = recorder.loop.wait(able(recorder.session, Observable).pulses())
+    (last,) = recorder.loop.wait(able(recorder.session, Observable).work_samples())
     assert last.replica == worker(1)
     assert last.cpu_seconds >= first[worker(1)].cpu_seconds >= 0
     recorder.stop()
     recorder.until_ended()
-    assert list(recorder.loop.wait(able(recorder.session, Observable).pulses())) == []
+    assert list(recorder.loop.wait(able(recorder.session, Observable).work_samples())) == []
 
 
 def test_everybody_who_goes_on_can_be_asked_for_its_sockets(testbed: EngineTestBed, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from drumline.engine.agent.frames import Frame, FrameParser
-from drumline.engine.agent.launches import launch_from_data, life_from_data
+from drumline.engine.agent.launches import incarnation_from_text, launch_from_data
 from drumline.engine.kubernetes.pod_status import main_container, read_pod_status, started_at
 from drumline.engine.kubernetes.wait_reason import read_event
 from drumline.engine.local.claim_registry import _parse as parse_entry
@@ -148,7 +148,7 @@ def frames(trial: Trial) -> None:
     except NONSENSE:
         pass
     with suppress(ValueError):
-        life_from_data(chance.choice(TEXTS))
+        incarnation_from_text(chance.choice(TEXTS))
     with suppress(ValueError):
         read_report(Frame(load_json(spoken(EVENT, chance))))
     with suppress(*NONSENSE):

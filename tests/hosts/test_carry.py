@@ -12,7 +12,7 @@ import pytest
 
 from drumline.engine.agent.bootstrap import Setup, start_agent
 from drumline.engine.agent.client import Agent
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
 from drumline.engine.agent.send import Carried, carry
 from drumline.engine.project.snapshot import take
@@ -126,7 +126,7 @@ class Cut(Shell):
 
 def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(host_cluster: HostCluster, project: Path) -> None:
     Cut.host_cluster = host_cluster
-    with pytest.raises(AwayError, match=r"the connection to h3 broke"):
+    with pytest.raises(UnreachableError, match=r"the connection to h3 broke"):
         ask(host_cluster, "h3", lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"), Cut)
     assert Cut.frames == 3
     host_cluster.path("h3", OVER).touch()

@@ -183,7 +183,7 @@ def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(
         """
         async def answer(replicas, message):
             return {"nonsense": [None]}
-        for name in ("usage", "pulses", "sockets", "stop", "release", "clear"):
+        for name in ("usage", "work_samples", "sockets", "stop", "release", "clear"):
             setattr(Replicas, name, answer)
         """,
     )

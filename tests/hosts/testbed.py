@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 
 from drumline.engine import protocol
+from drumline.engine.argument_limits import LONGEST_STRING_BYTES
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
 from drumline.engine.ssh.planned import Host, Hosts, with_hosts
 from drumline.engine.ssh.session import SshSession
-from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
 from drumline.runtime.lock import is_locked

@@ -13,7 +13,7 @@ import click
 
 from drumline import errors, run, runtime
 from drumline.cli import EPILOG, group
-from drumline.engine import abilities, events, health, options, output, plugins, protocol, tracker, warm
+from drumline.engine import abilities, doctor_checks, events, options, output, plugins, protocol, tracker, warm
 from drumline.engine.kubernetes import wait_reason
 from drumline.engine.registry import engine_names
 from drumline.plan import bind, rendezvous
@@ -58,7 +58,9 @@ def interfaces() -> dict[str, dict[str, str]]:
         "plan.json": (*record_lines(Plan), *_parts((Plan,))),
         "engines": _engines(),
         "engine protocol": (*protocol_lines(protocol), *protocol_lines(options)),
-        "engine abilities": (line for each in (abilities, output, health, warm) for line in protocol_lines(each)),
+        "engine abilities": (
+            line for each in (abilities, output, doctor_checks, warm) for line in protocol_lines(each)
+        ),
         "engine helpers": (*class_lines(tracker.ReplicaTracker), *class_lines(events.EventQueue)),
         "supervisor elsewhere": _messages(),
     }

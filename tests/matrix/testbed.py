@@ -179,7 +179,7 @@ class LocalTrial:
         state, name = self.state(), ReplicaId.parse(replica)
         engine = LocalEngine(site_of(self._folder), dict(os.environ))
         life = f"{replica}+{state.replicas[name].incarnation}" if state.replicas[name].incarnation else replica
-        engine.saboteur().hurt(self.run.path / f"attempts/{state.attempt}/{life}", name, HARMS[fault])
+        engine.fault_injector().inject(self.run.path / f"attempts/{state.attempt}/{life}", name, HARMS[fault])
         if fault == "KILL":
             wait_until(lambda: self.is_gone(replica))
 

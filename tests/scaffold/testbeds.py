@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 from drumline_toy import ToyEngine, agent
 
 from drumline.engine import protocol
+from drumline.engine.argument_limits import LONGEST_STRING_BYTES
 from drumline.engine.fake import FakeEngine
 from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
 from drumline.engine.local import LocalEngine
@@ -24,7 +25,6 @@ from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.python import find_environment
 from drumline.engine.local.trace import read_trace
 from drumline.engine.local.warm.pool import stop_warm_processes
-from drumline.engine.strings import LONGEST_STRING_BYTES
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId, Warm
 from drumline.run.event import Exit
 from drumline.run.traces import TRACE, trace_dir

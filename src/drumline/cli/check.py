@@ -18,7 +18,7 @@ from drumline.plan.bind import bind
 from drumline.plan.types import Plan
 from drumline.record import Record, to_dict
 from drumline.spec.quantity import format_bytes, format_seconds
-from drumline.supervise.launch import find_shortages
+from drumline.supervise.launch import find_capacity_problems
 from drumline.supervise.site import site_of
 from drumline.view.groups import ReplicaGroup, count_replicas, group_replicas
 from drumline.words import clip, printable
@@ -92,7 +92,7 @@ def _ask_engine(loaded: Loaded) -> _Opinion:
         warn(error.message)
         return _Opinion()
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
-    shortages = find_shortages(engine, loaded.plan)
+    shortages = find_capacity_problems(engine, loaded.plan)
     python = site.python if not (loaded.plan.is_elsewhere or loaded.plan.environment) else None
     problems = [*engine.problems(loaded.plan, launches)]
     objections = tuple(each.message for each in problems if not each.is_warning)

@@ -13,7 +13,7 @@ from drumline.cli.terminal import print_hint, print_json, print_lines
 from drumline.cli.text import FORM_OPTION, table
 from drumline.cli.waiting import waiting_notice
 from drumline.engine.abilities import Diagnosable, require
-from drumline.engine.health import MISSING, Health, Patient
+from drumline.engine.doctor_checks import MISSING, DoctorCheck, DoctorTarget
 from drumline.engine.registry import open_engine
 from drumline.load.engine import engine_without_spec
 from drumline.load.load import DEFAULT_FILES, load
@@ -40,10 +40,10 @@ def command(
     Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
     that is needed is missing.
     """
-    patient = _patient(file, given, on, flags)
-    engine = require(open_engine(patient.engine, patient.site), Diagnosable, "doctor", patient.engine)
-    with waiting_notice(f"looking at {patient.where}..."):
-        found = list(engine.examine(patient))
+    target = _target(file, given, on, flags)
+    engine = require(open_engine(target.engine, target.site), Diagnosable, "doctor", target.engine)
+    with waiting_notice(f"looking at {target.where}..."):
+        found = list(engine.diagnose(target))
     if form == "json":
         print_json([to_dict(each) for each in found])
     else:
@@ -54,14 +54,16 @@ def command(
     ctx.exit(1 if any(each.verdict == MISSING for each in found) else 0)
 
 
-def _patient(file: str | None, given: tuple[str, ...], on: str | None, flags: Mapping[str, str]) -> Patient:
+def _target(file: str | None, given: tuple[str, ...], on: str | None, flags: Mapping[str, str]) -> DoctorTarget:
     if file is None and not given and not any(os.path.lexists(name) for name in DEFAULT_FILES):
         site = site_of(Path.cwd())
         engine, part = engine_without_spec(on, flags, str(site.directory), os.environ)
-        return Patient(engine, site, where=part.where, options=part.options)
+        return DoctorTarget(engine, site, where=part.where, options=part.options)
     loaded = load(file, parameters=given, on=on, flags=flags)
-    return Patient(loaded.plan.engine, site_of(loaded.directory), loaded.plan, loaded.plan.where, loaded.plan.options)
+    return DoctorTarget(
+        loaded.plan.engine, site_of(loaded.directory), loaded.plan, loaded.plan.where, loaded.plan.options
+    )
 
 
-def _cells(health: Health) -> tuple[str, str, str]:
-    return health.subject, health.verdict, " ".join(health.words.split())
+def _cells(check: DoctorCheck) -> tuple[str, str, str]:
+    return check.subject, check.verdict, " ".join(check.words.split())

@@ -15,7 +15,7 @@ from drumline.cli.options import PARAMETER_OPTION, SECONDS, engine_flags
 from drumline.cli.terminal import print_line
 from drumline.cli.text import FORM_OPTION, warn
 from drumline.cli.train import require_launchable
-from drumline.engine.abilities import Reachable, Sabotable, Saboteur, require
+from drumline.engine.abilities import FaultInjector, Reachable, Sabotable, require
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.errors import InputError
@@ -81,12 +81,12 @@ def command(
     harm, replica_name = _harm(harms)
     target = _target(what)
     if target:
-        folder, victim, saboteur = _take_running(target, replica_name, harm, yes=yes)
+        folder, victim, fault_injector = _take_running(target, replica_name, harm, yes=yes)
     else:
         loaded = load(what, parameters=given, on=on, flags=flags, unique=True, complete=True)
-        folder, victim, saboteur = _start(loaded, replica_name, harm)
+        folder, victim, fault_injector = _start(loaded, replica_name, harm)
     is_own = target is None
-    drill = Drill(folder, victim, harm, saboteur)
+    drill = Drill(folder, victim, harm, fault_injector)
     passed = False
     try:
         if drill.wait(moment):
@@ -131,7 +131,7 @@ def _target(what: str | None) -> Target | None:
 
 def _take_running(
     target: Target, replica_name: str | None, harm: Fault, *, yes: bool
-) -> tuple[RunFolder, ReplicaId, Saboteur]:
+) -> tuple[RunFolder, ReplicaId, FaultInjector]:
     folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:
@@ -139,19 +139,19 @@ def _take_running(
     if not is_locked(folder.lock_file):
         raise supervisor_gone(folder)
     named = replica_name or (f"{target.role}.{target.number}" if target.number is not None else target.role)
-    victim, saboteur = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
+    victim, fault_injector = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
     if not yes:
         raise InputError(
             f"{folder.id}.{victim} is at work, and a drill hurts it", hint="say `--yes`, or drill a spec instead"
         )
-    return folder, victim, saboteur
+    return folder, victim, fault_injector
 
 
-def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFolder, ReplicaId, Saboteur]:
+def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFolder, ReplicaId, FaultInjector]:
     """Start a spec as a run of its own, with a restart to prove if it has none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
-    victim, saboteur = _prepare(loaded.plan, replica_name, harm, engine)
+    victim, fault_injector = _prepare(loaded.plan, replica_name, harm, engine)
     warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
     reached, _ = asyncio.run(engine.reach(loaded.plan)) if isinstance(engine, Reachable) else (loaded.plan, ())
@@ -165,21 +165,21 @@ def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFo
     if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one, to see what it would be worth")
     print_line(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
-    return folder, victim, saboteur
+    return folder, victim, fault_injector
 
 
-def _prepare(plan: Plan, replica_name: str | None, harm: Fault, engine: Engine) -> tuple[ReplicaId, Saboteur]:
-    """Return the replica to harm and the saboteur; raise InputError if that is not possible."""
+def _prepare(plan: Plan, replica_name: str | None, harm: Fault, engine: Engine) -> tuple[ReplicaId, FaultInjector]:
+    """Return the replica to harm and the fault injector; raise InputError if that is not possible."""
     victim = _victim(plan, replica_name)
-    saboteur = require(engine, Sabotable, "a drill", plan.engine).saboteur()
-    if objection := saboteur.objection(plan, harm):
+    fault_injector = require(engine, Sabotable, "a drill", plan.engine).fault_injector()
+    if objection := fault_injector.find_problem(plan, harm):
         raise InputError(f"--{harm} {victim}: {objection}")
     if harm is Fault.PAUSE and plan.timeouts.progress_seconds is None:
         raise InputError(
             f"--pause {victim}: nobody would notice, since the spec has no time for it",
             hint="say how long nobody may make progress: `timeouts: {progress: 2m}`",
         )
-    return victim, saboteur
+    return victim, fault_injector
 
 
 def _victim(plan: Plan, replica_name: str | None) -> ReplicaId:

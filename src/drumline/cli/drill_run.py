@@ -6,7 +6,7 @@ import math
 import time
 from pathlib import Path
 
-from drumline.engine.abilities import Saboteur
+from drumline.engine.abilities import FaultInjector
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 from drumline.run.drill import Fault, Outcome, check_cause, follow_outcome
@@ -56,12 +56,12 @@ class Report(Record):
 class Drill:
     """One drill of one run; whoever was hurt and lives on is healed when it is over."""
 
-    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Fault, saboteur: Saboteur) -> None:
+    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Fault, fault_injector: FaultInjector) -> None:
         self._folder = folder
         self._plan = folder.plan()
         self._victim = victim
         self._harm = harm
-        self._saboteur = saboteur
+        self._fault_injector = fault_injector
         self._steps = StepFollower(folder, self._plan, now)
         self._journal = JournalReader(folder.journal_file, self._plan)
         self._state = new_run(self._plan)
@@ -100,7 +100,7 @@ class Drill:
         self._before, self._since = self._state, []
         self._step = self._steps.highest_step(self._state.attempt)
         self._hurt_at = now()
-        self._saboteur.hurt(self._traces, self._victim, self._harm)
+        self._fault_injector.inject(self._traces, self._victim, self._harm)
         return self._step
 
     def see(self, within_seconds: float | None) -> Report:
@@ -115,7 +115,7 @@ class Drill:
                     return report
                 self._pause()
         finally:
-            self._saboteur.heal(self._traces, self._victim, self._harm)
+            self._fault_injector.undo(self._traces, self._victim, self._harm)
 
     def _report(self, hurt_at: float) -> Report:
         attempt = self._before.attempt

@@ -22,7 +22,7 @@ def command(ctx: click.Context, run: str, argv: tuple[str, ...]) -> None:
     On this machine that is the run's output folder; on hosts the chief's, until it is fetched. In a cluster, a small
     pod of the run's image is started on its volumes, at the paths that they have in training, and removed afterwards.
     """
-    ctx.exit(find_output(run).visit(argv))
+    ctx.exit(find_output(run).run_command(argv))
 
 
 def find_output(run: str) -> Output:

@@ -11,8 +11,8 @@ from drumline.cli.find import find_whole_run
 from drumline.cli.terminal import print_line
 from drumline.cli.text import utc
 from drumline.cli.waiting import waiting_notice
-from drumline.engine.abilities import Doubting
-from drumline.engine.output import Written
+from drumline.engine.abilities import Verifying
+from drumline.engine.output import RunOutput
 from drumline.engine.registry import open_engine
 from drumline.run.state import Phase
 from drumline.run.unverified import UnverifiedHost
@@ -74,10 +74,10 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     if not plan.is_elsewhere:
         return False
     engine = open_engine(plan.engine, site_of_run(folder))
-    if not isinstance(engine, Doubting):
+    if not isinstance(engine, Verifying):
         return False
     wait_supervisor_exit(folder)
-    doubts = engine.doubts(Written(plan, folder.output_dir, folder.path))
+    doubts = engine.unverified_hosts(RunOutput(plan, folder.output_dir, folder.path))
     now = time.time()
     over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
     for doubt in over:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from drumline.engine.protocol import Engine
 from drumline.engine.registry import open_engine
 from drumline.supervise.site import site_of
@@ -16,6 +16,6 @@ def engine_of(details: RunDetails) -> Engine:
     return open_engine(details.plan.engine, site_of(details.run.summary.directory))
 
 
-def output_of(details: RunDetails) -> Written:
+def output_of(details: RunDetails) -> RunOutput:
     """Return what says where a run has written."""
-    return Written(details.plan, Path(details.output_dir), Path(details.folder))
+    return RunOutput(details.plan, Path(details.output_dir), Path(details.folder))

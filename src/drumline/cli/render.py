@@ -17,7 +17,7 @@ from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
 from drumline.spec.document import decode, parse_several
 from drumline.spec.templates import is_template
-from drumline.supervise.launch import find_shortages
+from drumline.supervise.launch import find_capacity_problems
 from drumline.supervise.site import site_of
 
 
@@ -64,7 +64,7 @@ def command(
         )
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
     warn(*loaded.warnings)
-    for shortage in find_shortages(engine, loaded.plan):
+    for shortage in find_capacity_problems(engine, loaded.plan):
         warn(f"{shortage}; `train` refuses that here")
     warn(*(problem.message for problem in engine.problems(loaded.plan, launches)))
     print_document(engine.render(loaded.plan, launches, form))

@@ -17,8 +17,8 @@ from drumline.cli.output import engine_of, output_of
 from drumline.cli.terminal import print_line
 from drumline.cli.volumes import remove_volumes
 from drumline.cli.waiting import waiting_notice
-from drumline.engine.abilities import Forgetting, Retaining, Storing
-from drumline.engine.output import stays_here
+from drumline.engine.abilities import RemovingFiles, Retaining, Storing
+from drumline.engine.output import retained_output
 from drumline.errors import DrumlineError, EngineError, InputError
 from drumline.run.state import Phase
 from drumline.run.traces import TRACE
@@ -67,8 +67,8 @@ def _forget(details: RunDetails) -> Iterator[str]:
         return
     try:
         engine = engine_of(details)
-        if isinstance(engine, Forgetting):
-            engine.forget(output_of(details))
+        if isinstance(engine, RemovingFiles):
+            engine.remove_files(output_of(details))
     except EngineError as error:
         first, *rest = error.message.split("\n")
         yield first
@@ -78,7 +78,7 @@ def _forget(details: RunDetails) -> Iterator[str]:
 def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
     """Yield what of a run stays where it is."""
     if not details.plan.is_elsewhere:
-        yield from stays_here(output_of(details))
+        yield from retained_output(output_of(details))
         return
     with suppress(EngineError):  # the engine is not installed any more, which `_forget` says
         engine = engine_of(details)

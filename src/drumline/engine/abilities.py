@@ -15,8 +15,8 @@ from drumline.errors import EngineError
 from drumline.plan.types import Plan, ReplicaId
 
 if TYPE_CHECKING:
-    from drumline.engine.health import Health, Patient
-    from drumline.engine.output import Output, Volumes, Written
+    from drumline.engine.doctor_checks import DoctorCheck, DoctorTarget
+    from drumline.engine.output import Output, RunOutput, Volumes
     from drumline.engine.warm import WarmPool
     from drumline.run.drill import Fault
     from drumline.run.idle import WorkSample
@@ -52,7 +52,7 @@ class Reachable(Protocol):
 class Limited(Protocol):
     """Knows before a run all that there is."""
 
-    def shortages(self, plan: Plan) -> Iterator[str]:
+    def capacity_problems(self, plan: Plan) -> Iterator[str]:
         """Yield what the plan asks for beyond all that there is."""
         ...
 
@@ -98,7 +98,7 @@ class Measurable(Protocol):
 class Observable(Protocol):
     """Can tell whether replicas do anything."""
 
-    async def pulses(self) -> Sequence[WorkSample]:
+    async def work_samples(self) -> Sequence[WorkSample]:
         """Return what every incarnation that runs has done so far."""
         ...
 
@@ -119,32 +119,32 @@ class Dumpable(Protocol):
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Save the stacks of these with their traces; return when that is done, or has failed.
 
-        `gently` does no harm, and leaves out replicas of which it cannot be done so. Otherwise it may end them.
+        `gently` does no fault, and leaves out replicas of which it cannot be done so. Otherwise it may end them.
         """
         ...
 
 
-class Saboteur(Protocol):
+class FaultInjector(Protocol):
     """Harms replicas from outside, so that their supervisor has to notice by itself."""
 
-    def objection(self, plan: Plan, harm: Fault) -> str | None:
-        """Return why this harm cannot be done to replicas of this plan; None if it can."""
+    def find_problem(self, plan: Plan, fault: Fault) -> str | None:
+        """Return why this fault cannot be done to replicas of this plan; None if it can."""
         ...
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
+    def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
         """Harm the incarnation with these traces; raise EngineError if it does not run."""
         ...
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
-        """Undo the harm, as far as that is possible and the replica still runs."""
+    def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
+        """Undo the fault, as far as that is possible and the replica still runs."""
         ...
 
 
 @runtime_checkable
 class Sabotable(Protocol):
-    """Can harm replicas for a drill."""
+    """Can fault replicas for a drill."""
 
-    def saboteur(self) -> Saboteur:
+    def fault_injector(self) -> FaultInjector:
         """Return what harms replicas; needs no session."""
         ...
 
@@ -153,7 +153,7 @@ class Sabotable(Protocol):
 class Diagnosable(Protocol):
     """Can examine the place where it runs replicas."""
 
-    def examine(self, patient: Patient) -> Iterable[Health]:
+    def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
         """Yield what was found, one line for each thing that matters there."""
         ...
 
@@ -171,7 +171,7 @@ class Warming(Protocol):
 class Describing(Protocol):
     """Lets runs write elsewhere than into a folder of this machine."""
 
-    def describe_output(self, written: Written) -> str:
+    def describe_output(self, run_output: RunOutput) -> str:
         """Return where the run writes, and how to fetch it, in words; contacts no other machine."""
         ...
 
@@ -180,16 +180,16 @@ class Describing(Protocol):
 class Storing(Protocol):
     """Makes volumes that stay when a run is removed."""
 
-    def open_volumes(self, written: Written) -> Volumes:
+    def open_volumes(self, run_output: RunOutput) -> Volumes:
         """Return access to the volumes that were made for a run."""
         ...
 
 
 @runtime_checkable
-class Forgetting(Protocol):
+class RemovingFiles(Protocol):
     """Keeps files of runs on other machines that go when a run is removed."""
 
-    def forget(self, written: Written) -> None:
+    def remove_files(self, run_output: RunOutput) -> None:
         """Remove the run's files there; raise EngineError with all that could not be removed."""
         ...
 
@@ -198,16 +198,16 @@ class Forgetting(Protocol):
 class Retaining(Protocol):
     """Knows what stays elsewhere when a run is removed."""
 
-    def remains(self, written: Written) -> Iterator[str]:
+    def remains(self, run_output: RunOutput) -> Iterator[str]:
         """Yield what stays, in words; contacts no other machine."""
         ...
 
 
 @runtime_checkable
-class Doubting(Protocol):
+class Verifying(Protocol):
     """May be unable to reach machines at the end of a run, on which something of it is then left for a time."""
 
-    def doubts(self, written: Written) -> Sequence[UnverifiedHost]:
+    def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
         """Return the hosts that could not be asked whether anything of a run that is over is left there."""
         ...
 
@@ -252,7 +252,7 @@ MOST_ANSWER_BYTES = 1 << 24
 class Remote(Protocol):
     """Can have the supervisor of a run live where the replicas run."""
 
-    def remote_supervisor(self, written: Written) -> RemoteSupervisor | None:
+    def remote_supervisor(self, run_output: RunOutput) -> RemoteSupervisor | None:
         """Return access to the supervisor that lives elsewhere; None if it lives on this machine for this plan."""
         ...
 
@@ -261,6 +261,6 @@ class Remote(Protocol):
 class Browsable(Protocol):
     """Can show and copy what a run has written."""
 
-    def open_output(self, written: Written) -> Output:
+    def open_output(self, run_output: RunOutput) -> Output:
         """Return access to what a run has written."""
         ...

@@ -27,7 +27,7 @@ class Flag(Record):
     letter: str | None = None
 
 
-class Given(Record):
+class LaunchInput(Record):
     """What the command that launches adds to a spec."""
 
     flags: Mapping[str, str] = MappingProxyType({})  # those of the engine that were typed, by name
@@ -43,7 +43,7 @@ class EngineOptions(Protocol):
     Options: type[Block]
     FLAGS: Sequence[Flag]
 
-    def plan(self, spec: Spec, engine: str, given: Given) -> EnginePart:
+    def plan(self, spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
         """Return the engine's part of a plan; raise InputError for flags that cannot be used."""
         ...
 

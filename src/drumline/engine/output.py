@@ -21,7 +21,7 @@ class Volume(Record):
 class Output(Protocol):
     """What one run has written. Paths are relative to its OUTPUT_DIR, or absolute where replicas run."""
 
-    def visit(self, argv: Sequence[str]) -> int:
+    def run_command(self, argv: Sequence[str]) -> int:
         """Run a command beside it, a shell if none is named, and return its exit code; raise EngineError."""
         ...
 
@@ -46,7 +46,7 @@ class Volumes(Protocol):
         ...
 
 
-class Written(Record):
+class RunOutput(Record):
     """Whose output it is, and where this machine would have it."""
 
     plan: Plan
@@ -54,7 +54,7 @@ class Written(Record):
     run_dir: Path = Path()  # drumline's own folder of the run
 
 
-def stays_here(written: Written) -> Iterator[str]:
+def retained_output(run_output: RunOutput) -> Iterator[str]:
     """Yield the output folder of this machine that stays when the run's own folder is removed."""
-    if written.plan.output and not written.folder.is_relative_to(written.run_dir):
-        yield f"its output stays in {written.folder}"
+    if run_output.plan.output and not run_output.folder.is_relative_to(run_output.run_dir):
+        yield f"its output stays in {run_output.folder}"

@@ -61,7 +61,7 @@ class Capabilities(Record):
     dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
 
 
-Tell = Callable[[Event], None]
+ReportEvent = Callable[[Event], None]
 
 
 class Problem(Record):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from drumline.engine.notes import End, note_end, read_end
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.run.event import Event, Exit, ReplicaExited, ReplicaStarted
 from drumline.run.incarnation import Incarnation
 
@@ -81,7 +81,7 @@ class ReplicaTracker(Generic[T]):
     """Knows the incarnations of one run, and reports those that a start or a stop has named."""
 
     def __init__(
-        self, run_dir: Path, make: Callable[[Incarnation, Path], T], loop: AbstractEventLoop, report: Tell
+        self, run_dir: Path, make: Callable[[Incarnation, Path], T], loop: AbstractEventLoop, report: ReportEvent
     ) -> None:
         self._run_dir = run_dir
         self._make = make

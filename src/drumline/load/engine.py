@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 
-from drumline.engine.options import Given
+from drumline.engine.options import LaunchInput
 from drumline.engine.registry import engine_options, find_options
 from drumline.errors import EngineError, InputError
 from drumline.plan.make import EnginePart, make_plan
@@ -48,10 +48,10 @@ def choose_engine(spec: Spec, on: str | None, flags: Mapping[str, str]) -> str:
     return engine
 
 
-def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: Given | None = None) -> Plan:
+def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: LaunchInput | None = None) -> Plan:
     """Return the plan of a spec on this engine, or the spec's own; raise InputError if that cannot be."""
     engine = on or spec.engine.chosen
-    return make_plan(spec, engine, find_options(engine).plan(spec, engine, given or Given()), run=run)
+    return make_plan(spec, engine, find_options(engine).plan(spec, engine, given or LaunchInput()), run=run)
 
 
 def engine_without_spec(
@@ -60,4 +60,4 @@ def engine_without_spec(
     """Return the engine that is meant where there is no spec, and what its part of a plan would be."""
     spec = known_spec_type()(project="none")
     engine = choose_engine(spec, on, flags)
-    return engine, find_options(engine).plan(spec, engine, Given(flags, directory, environ))
+    return engine, find_options(engine).plan(spec, engine, LaunchInput(flags, directory, environ))

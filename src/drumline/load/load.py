@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 
-from drumline.engine.options import Given
+from drumline.engine.options import LaunchInput
 from drumline.engine.registry import find_options
 from drumline.errors import InputError, Problem, SpecError
 from drumline.load.engine import all_spec_problems, choose_engine, known_spec_type
@@ -78,7 +78,7 @@ def load(
     typed = {flag: value for flag, value in flags.items() if value is not None}
     engine = choose_engine(spec, on, typed)
     letters = _random_letters() if unique else ""
-    adds = Given(typed, directory, os.environ, letters, _user(os.environ))
+    adds = LaunchInput(typed, directory, os.environ, letters, _user(os.environ))
     engine_part = find_options(engine).plan(spec, engine, adds)
     plan = make_plan(spec, engine, engine_part, run=run)
     return Loaded(plan, directory, source, (*warnings, *find_script_warnings(plan, directory)), spec, data, engine_part)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from drumline.engine.abilities import EndedError, Remote, RemoteSupervisor
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from drumline.engine.protocol import Engine
 from drumline.engine.tasks import Tasks
 from drumline.engine.untrusted import clean_text
@@ -46,7 +46,7 @@ def find_remote(folder: RunFolder, plan: Plan, engine: Engine) -> RemoteSupervis
     """Return access to a run's supervisor if that runs elsewhere; None if it runs here, also if it was sent here."""
     if not isinstance(engine, Remote) or SENT_BY in read_facts(folder):
         return None
-    return engine.remote_supervisor(Written(plan, folder.output_dir, folder.path))
+    return engine.remote_supervisor(RunOutput(plan, folder.output_dir, folder.path))
 
 
 class Follower:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline.engine.abilities import Connected, Dumpable, Observable
-from drumline.engine.protocol import Session, Tell
+from drumline.engine.protocol import ReportEvent, Session
 from drumline.engine.tasks import Work
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.action import TakeStacks
@@ -43,7 +43,7 @@ class HangWatch:
         run_dir: Path,
         plan: Plan,
         session: Session,
-        tell: Tell,
+        tell: ReportEvent,
         addresses: Callable[[int], Mapping[ReplicaId, str]],
         clock: Callable[[], float],
         begin: Callable[[Work], object],
@@ -100,7 +100,7 @@ class HangWatch:
             self._is_looking = False
 
     async def _look_at_all(self, state: RunState) -> None:
-        progress, found = self._plan.timeouts.progress_seconds, await pulses_of(self._session)
+        progress, found = self._plan.timeouts.progress_seconds, await work_samples_of(self._session)
         if state.attempt != self._attempt:
             return  # the attempt has ended meanwhile
         now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
@@ -174,12 +174,12 @@ class HangWatch:
 async def take_stacks(
     run_dir: Path,
     session: Session,
-    tell: Tell,
+    tell: ReportEvent,
     action: TakeStacks,
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
     """Save the stacks of all replicas, even if that disturbs them, and report the replica that they blame."""
-    pulses = await pulses_of(session)
+    pulses = await work_samples_of(session)
     stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
     await save_stacks(session, action.incarnations, gently=False)
     found = read_activities(run_dir, action.incarnations, stopped)
@@ -189,9 +189,9 @@ async def take_stacks(
     tell(StacksTaken(action.attempt, blame.replica, blame.message))
 
 
-async def pulses_of(session: Session) -> Sequence[WorkSample]:
+async def work_samples_of(session: Session) -> Sequence[WorkSample]:
     """Return what replicas have done so far, where the engine supports that."""
-    return await session.pulses() if isinstance(session, Observable) else ()
+    return await session.work_samples() if isinstance(session, Observable) else ()
 
 
 async def save_stacks(session: Session, incarnations: Sequence[Incarnation], *, gently: bool) -> None:

@@ -20,7 +20,7 @@ def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
     """Raise an error for a plan that cannot be started; return what it asks for beyond capacity, and warnings."""
     _require_secrets(plan)
     launches = bind(plan, asyncio.run(engine.place(plan)))
-    shortages = "; ".join(find_shortages(engine, plan))  # each has commas of its own
+    shortages = "; ".join(find_capacity_problems(engine, plan))  # each has commas of its own
     if shortages and not plan.oversubscribe:
         raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
     problems = [*engine.problems(plan, launches)]
@@ -30,9 +30,9 @@ def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
     return shortages, [problem.message for problem in problems]
 
 
-def find_shortages(engine: Engine, plan: Plan) -> Iterator[str]:
+def find_capacity_problems(engine: Engine, plan: Plan) -> Iterator[str]:
     """Yield what the plan asks for beyond the capacity, where the engine knows that before the run."""
-    return engine.shortages(plan) if isinstance(engine, Limited) else iter(())
+    return engine.capacity_problems(plan) if isinstance(engine, Limited) else iter(())
 
 
 def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tuple[RunFolder, Plan]:

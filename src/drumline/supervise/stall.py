@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.protocol import Session, Tell
+from drumline.engine.protocol import ReportEvent, Session
 from drumline.engine.tasks import Work
 from drumline.plan.types import COMPUTING, Plan, ReplicaId
 from drumline.run.blocking import ActivityKind, Diagnosis, find_blocking_replica
@@ -26,7 +26,7 @@ from drumline.run.traces import LOG, REPORT, STACKS, STEP_FORMAT, STEPS, TRACE, 
 from drumline.runtime.private import open_file
 from drumline.runtime.progress import read_report
 from drumline.store.logs import read_tail
-from drumline.supervise.hang import pulses_of, read_activities, save_stacks
+from drumline.supervise.hang import read_activities, save_stacks, work_samples_of
 from drumline.view.incarnation import IncarnationTraces
 from drumline.view.steps import step_sources
 from drumline.words import format_duration
@@ -50,7 +50,7 @@ class StallWatch:
         run_dir: Path,
         plan: Plan,
         session: Session,
-        tell: Tell,
+        tell: ReportEvent,
         output_dir: Callable[[], str],
         clock: Callable[[], float],
         begin: Callable[[Work], object],
@@ -114,7 +114,7 @@ class StallWatch:
 
     async def _report_stall(self, attempt: int, running: Sequence[Incarnation], gaps: Gaps) -> None:
         await save_stacks(self._session, running, gently=True)
-        stopped = {pulse.replica for pulse in await pulses_of(self._session) if pulse.is_stopped}
+        stopped = {pulse.replica for pulse in await work_samples_of(self._session) if pulse.is_stopped}
         if attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, running, stopped)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.run.event import SummariesFound
 from drumline.store.tfevents import has_summaries
 
@@ -22,7 +22,7 @@ _PAUSES_PER_CHECK = 200
 class SummaryDetector:
     """Checks the folder that `folder` returns periodically, until there are summaries, or None is returned."""
 
-    def __init__(self, loop: AbstractEventLoop, folder: Callable[[], str | None], tell: Tell) -> None:
+    def __init__(self, loop: AbstractEventLoop, folder: Callable[[], str | None], tell: ReportEvent) -> None:
         self._loop = loop
         self._folder = folder
         self._tell = tell

@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from drumline.engine.argument_limits import too_long_arguments
+from drumline.engine.doctor_checks import MISSING, OK, DoctorCheck, DoctorTarget
 from drumline.engine.events import EventQueue
-from drumline.engine.health import FINE, MISSING, Health, Patient
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from drumline.engine.protocol import Capabilities, Engine, Placed, Problem, Session, Site
-from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations
 from drumline.plan.codec import plan_from_json
@@ -84,32 +84,36 @@ class ToyEngine:
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no process can be given."""
         del plan
-        return map(Problem, too_long(launches))
+        return map(Problem, too_long_arguments(launches))
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
         """Return the session of a run; its agent leaves by itself."""
         yield ToySession(self, run_dir)
 
-    def examine(self, patient: Patient) -> Iterator[Health]:
+    def diagnose(self, target: DoctorTarget) -> Iterator[DoctorCheck]:
         """Yield whether the agent could run here."""
         has_proc = Path("/proc/self/environ").exists()
-        yield Health("toy", FINE if has_proc else MISSING, f"an agent of {sys.executable} in {patient.where}")
+        yield DoctorCheck("toy", OK if has_proc else MISSING, f"an agent of {sys.executable} in {target.where}")
 
-    def remote_supervisor(self, written: Written) -> ToyRemote | None:
+    def remote_supervisor(self, run_output: RunOutput) -> ToyRemote | None:
         """Return access to the supervisor if the spec names a server that starts it."""
-        folder = written.plan.options.get("supervisor")
-        return ToyRemote(Path(str(folder)), written.plan.run) if folder else None
+        folder = run_output.plan.options.get("supervisor")
+        return ToyRemote(Path(str(folder)), run_output.plan.run) if folder else None
 
-    def forget(self, written: Written) -> None:
+    def remove_files(self, run_output: RunOutput) -> None:
         """Have the run's folder removed on the server."""
-        if remote := self.remote_supervisor(written):
+        if remote := self.remote_supervisor(run_output):
             asyncio.run(remote.forget())
 
-    def describe_output(self, written: Written) -> str:
+    def describe_output(self, run_output: RunOutput) -> str:
         """Return the folder into which replicas write."""
-        home = written.plan.options.get("supervisor")
-        return f"{home}/runs/{written.plan.run}/output" if home and not written.plan.output else str(written.folder)
+        home = run_output.plan.options.get("supervisor")
+        return (
+            f"{home}/runs/{run_output.plan.run}/output"
+            if home and not run_output.plan.output
+            else str(run_output.folder)
+        )
 
 
 class ToySession:
@@ -148,7 +152,7 @@ class ToySession:
         self._start(launches)
 
     def _start(self, launches: Sequence[Launch]) -> None:
-        for problem in too_long(launches):
+        for problem in too_long_arguments(launches):
             raise EngineError(problem)
         for launch in launches:
             for folder in (launch.place.output_dir, launch.place.checkpoint_dir):

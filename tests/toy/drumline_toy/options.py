@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, cast
 
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.errors import InputError
 from drumline.plan.make import EnginePart
 from drumline.plan.rules import SpecProblem
@@ -27,7 +27,7 @@ Options = ToyOptions
 FLAGS = (Flag("nice", "N", "The toy's `nice`, instead of the spec's.", "the toy"),)
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     """Return the toy's part of a plan."""
     options = cast("ToyOptions | None", spec.engine.options(engine)) or ToyOptions()
     typed = given.flags.get("nice")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline.engine.notes import End
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.plan.types import Extended, Launch, LaunchValue, Secret
 from drumline.run.event import Exit
@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.02
 class ToyRun:
     """Gives orders, and reads what the agent has recorded."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell, nice: int) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent, nice: int) -> None:
         self._folder = run_dir / "toy"
         self._folder.mkdir(exist_ok=True)
         self._loop = loop

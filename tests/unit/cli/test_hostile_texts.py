@@ -15,7 +15,7 @@ from click.shell_completion import ShellComplete, ZshComplete
 
 from drumline.cli import group, terminal
 from drumline.cli import run as run_command
-from drumline.engine.health import MISSING, Health
+from drumline.engine.doctor_checks import MISSING, DoctorCheck
 from drumline.run.event import (
     AttemptDelayed,
     EngineWarned,
@@ -114,8 +114,8 @@ def test_arguments_are_echoed_escaped(home: Path, capsys: Captured, words: Seque
 
 
 def test_what_a_doctor_finds_is_escaped(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = [Health(HOSTILE, MISSING, HOSTILE, HOSTILE)]
-    monkeypatch.setattr("drumline.engine.local.doctor.examine", lambda *_: found)
+    found = [DoctorCheck(HOSTILE, MISSING, HOSTILE, HOSTILE)]
+    monkeypatch.setattr("drumline.engine.local.doctor.diagnose", lambda *_: found)
     assert run_command(["doctor"]) == 1
     out, err = capsys.readouterr()
     assert is_safe(out + err)
@@ -131,7 +131,7 @@ def test_an_error_that_nothing_was_prepared_for_is_escaped(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("drumline.engine.local.doctor.examine", fail)
+    monkeypatch.setattr("drumline.engine.local.doctor.diagnose", fail)
     assert run_command(["doctor"]) in (1, 3)
     out, err = capsys.readouterr()
     assert is_safe(out + err)

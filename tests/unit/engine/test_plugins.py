@@ -14,7 +14,7 @@ OPTIONS = '''
 from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.plan.make import EnginePart
 from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
@@ -33,7 +33,7 @@ class Options(Block, frozen=True):
 FLAGS = (Flag("wheels", "NUMBER", "Of the toy.", "toys"),)
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     options = spec.engine.options(engine) or Options()
     return EnginePart({"pace": options.pace, "wheels": int(given.flags.get("wheels", options.wheels))}, where="a toy")
 

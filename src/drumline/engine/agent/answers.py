@@ -107,10 +107,10 @@ class UsageAnswer(Record):
     usage: tuple[Usage, ...]
 
 
-class PulsesAnswer(Record):
+class WorkSamplesAnswer(Record):
     """What each replica has done so far."""
 
-    pulses: tuple[WorkSample, ...]
+    work_samples: tuple[WorkSample, ...]
 
 
 class ReplicaSockets(Record):

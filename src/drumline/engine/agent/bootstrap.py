@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from drumline.engine.agent.client import Agent, Channel
-from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError
+from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError
 from drumline.engine.agent.frames import MAGIC
 from drumline.engine.agent.package import package_data, package_name
 from drumline.engine.untrusted import clean_text, last_line, load_json
@@ -120,7 +120,7 @@ class Machine(Protocol):
 async def start_agent(machine: Machine, setup: Setup, *, keep: bool = False, counts: bool = False) -> Agent:
     """Start an agent; only a package that it has to `keep` is written to the machine's disk.
 
-    Raise RefusedError if there is no Python for it or no room, AwayError if the machine does not answer.
+    Raise RefusedError if there is no Python for it or no room, UnreachableError if the machine does not answer.
     """
     argv = [setup.python, "-X", "utf8", "-I", "-c", STUB, setup.folder, package_name(), "keep" if keep else "leave"]
     channel = await machine.open(argv, counts=counts)
@@ -136,7 +136,7 @@ async def start_agent(machine: Machine, setup: Setup, *, keep: bool = False, cou
             raise _no_agent(machine.host, setup, word, "" if word else await channel.said_last())
     except TimeoutError:
         channel.close()
-        raise AwayError(f"{machine.host} has not answered within {FIRST_WORD_SECONDS:g} s") from None
+        raise UnreachableError(f"{machine.host} has not answered within {FIRST_WORD_SECONDS:g} s") from None
     except BaseException:
         channel.close()
         raise

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol, Self, TypeVar
 
 from drumline.engine.agent.answers import read_answer
-from drumline.engine.agent.errors import AwayError, MalformedError, raised
+from drumline.engine.agent.errors import MalformedError, UnreachableError, raised
 from drumline.engine.agent.frames import USUAL, Frame, Limits, Stream, read_frame
 
 T = TypeVar("T")
@@ -50,7 +50,7 @@ class Agent:
         self.channel.close()
 
     async def ask(self, message: Mapping[str, object], kind: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-        """Return the answer as a record; raise what the agent raises, AwayError or MalformedError if there is none."""
+        """Return the answer as a record; raise the error of the agent, UnreachableError or MalformedError."""
         answer = await self.exchange(message, seconds=seconds)
         try:
             return read_answer(kind, answer.message)
@@ -71,11 +71,11 @@ class Agent:
                 await self.channel.write(Frame({**message, "id": 0}, data).encode())
                 answer = await read_frame(self.channel, limits)
         except TimeoutError:
-            raise AwayError(f"{self.host} has not answered within {seconds:g} s") from None
+            raise UnreachableError(f"{self.host} has not answered within {seconds:g} s") from None
         except ValueError as error:
             raise MalformedError(self.host, error) from None
         if answer is None:
-            raise AwayError(f"the connection to {self.host} broke", hint=f"try `ssh {self.host} true`")
+            raise UnreachableError(f"the connection to {self.host} broke", hint=f"try `ssh {self.host} true`")
         if answer.message["do"] != "answer":
             raise MalformedError(self.host, "no answer")
         if "error" in answer.message:

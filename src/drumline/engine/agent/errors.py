@@ -13,7 +13,7 @@ from drumline.errors import DrumlineError, EngineError, InputError
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
-class AwayError(EngineError):
+class UnreachableError(EngineError):
     """The host does not answer, or the connection to it broke; it may be worth trying again."""
 
 

@@ -13,13 +13,13 @@ from drumline.run.incarnation import Incarnation
 _LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
-def life_to_data(life: Incarnation) -> str:
+def incarnation_to_text(life: Incarnation) -> str:
     """Return an incarnation as text: `worker.0 2 0`, its replica, attempt and incarnation."""
     return f"{life.replica} {life.attempt} {life.incarnation}"
 
 
-def life_from_data(text: str) -> Incarnation:
-    """Parse what `life_to_data` wrote; raise ValueError for anything else."""
+def incarnation_from_text(text: str) -> Incarnation:
+    """Parse what `incarnation_to_text` wrote; raise ValueError for anything else."""
     found = _LIFE.fullmatch(text)
     if found is None:
         raise ValueError(f"not a replica: {text[:100]!r}")

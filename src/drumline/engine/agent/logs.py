@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.launches import incarnation_to_text
 from drumline.run.codec import event_to_data
 from drumline.run.event import Event, ReplicaExited
 from drumline.run.incarnation import Incarnation
@@ -94,7 +94,7 @@ class LogFollower:
             with suppress(OSError), path.open("rb") as log:
                 log.seek(followed.offset)
                 data = log.read(_PIECE_BYTES)
-                self._write({"do": "log", "life": life_to_data(life), "at": followed.offset}, data)
+                self._write({"do": "log", "life": incarnation_to_text(life), "at": followed.offset}, data)
                 followed.offset += len(data)
                 continue
             return
@@ -115,7 +115,7 @@ class LogFollower:
     def _send_file(self, life: Incarnation, path: Path) -> None:
         with suppress(OSError):
             data = path.read_bytes()[:_MOST_SMALL_BYTES]
-            self._write({"do": "file", "life": life_to_data(life), "name": path.name}, data)
+            self._write({"do": "file", "life": incarnation_to_text(life), "name": path.name}, data)
 
 
 def _size(path: Path) -> int:

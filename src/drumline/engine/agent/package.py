@@ -40,7 +40,7 @@ PARTS = (
     "engine/notes.py",
     "engine/ports.py",
     "engine/protocol.py",
-    "engine/strings.py",
+    "engine/argument_limits.py",
     "engine/tasks.py",
     "engine/tracker.py",
     "engine/untrusted.py",

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from drumline.engine.agent.cleanup import remove_unused_packages
 from drumline.engine.agent.frames import DATA_BYTES
-from drumline.engine.agent.launches import launch_from_data, life_from_data, life_to_data
+from drumline.engine.agent.launches import incarnation_from_text, incarnation_to_text, launch_from_data
 from drumline.engine.agent.lock import take_over
 from drumline.engine.agent.logs import LogFollower, Write
 from drumline.engine.agent.probe import facts
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.exits import ended_usage
+from drumline.engine.local.fault_injector import LocalFaultInjector
 from drumline.engine.local.port_owners import require_free_ports
-from drumline.engine.local.sabotage import LocalSaboteur
 from drumline.engine.local.trace import read_trace
 from drumline.engine.protocol import Capacity, Site
 from drumline.engine.tasks import Tasks
@@ -149,10 +149,10 @@ class Replicas:
         living = [each for each in found if Incarnation.of(each) not in self._ended]
         return {"usage": [to_data(each) for each in living]}
 
-    async def pulses(self, message: dict[str, Any]) -> dict[str, Any]:
+    async def work_samples(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return what each replica has done so far."""
         del message
-        return {"pulses": [to_data(each) for each in await self._session.pulses()]}
+        return {"work_samples": [to_data(each) for each in await self._session.work_samples()]}
 
     async def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
         """Return on which ports each replica listens, and where it is connected."""
@@ -174,7 +174,7 @@ class Replicas:
         for life in lives:
             with suppress(OSError), (self._run_dir / life.folder / STACKS).open("rb") as file:
                 data = file.read(DATA_BYTES)
-                self._write({"do": "file", "life": life_to_data(life), "name": STACKS}, data)
+                self._write({"do": "file", "life": incarnation_to_text(life), "name": STACKS}, data)
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     async def close(self, message: dict[str, Any]) -> None:
@@ -184,7 +184,7 @@ class Replicas:
 
     async def clear(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
-        keep = {life_from_data(each) for each in message["keep"]}
+        keep = {incarnation_from_text(each) for each in message["keep"]}
         left = [life for life in self._left() if life not in keep]
         await self._session.stop(left, grace_seconds=0)
         self._tasks.begin(self._when_gone(left, message))
@@ -211,7 +211,7 @@ class Replicas:
 
     def _follow(self, offsets: Mapping[str, int]) -> None:
         for text, offset in offsets.items():
-            self._follower.follow(life_from_data(text), offset)
+            self._follower.follow(incarnation_from_text(text), offset)
 
     def _usage_of(self, life: Incarnation) -> dict[str, Any] | None:
         """Return what an incarnation used that has just ended; it is not measured again."""
@@ -220,18 +220,18 @@ class Replicas:
         return cast("dict[str, Any]", to_data(usage)) if usage else None
 
 
-def sabotage(message: Mapping[str, Any]) -> dict[str, Any]:
+def inject_fault(message: Mapping[str, Any]) -> dict[str, Any]:
     """Harm a replica, or undo that; the run's folder need not be open."""
     run_dir = _own_folder(Path(message["folder"]).expanduser().absolute(), message)
-    saboteur = LocalSaboteur()
-    act = saboteur.heal if message["heal"] else saboteur.hurt
-    life = life_from_data(message["life"])
-    act(run_dir / life.folder, life.replica, Fault(message["harm"]))
+    fault_injector = LocalFaultInjector()
+    act = fault_injector.undo if message["undo"] else fault_injector.inject
+    life = incarnation_from_text(message["life"])
+    act(run_dir / life.folder, life.replica, Fault(message["fault"]))
     return {}
 
 
 def _lives(message: Mapping[str, Any]) -> Sequence[Incarnation]:
-    return [life_from_data(each) for each in message["lives"]]
+    return [incarnation_from_text(each) for each in message["lives"]]
 
 
 def _require_room(folder: Path) -> None:

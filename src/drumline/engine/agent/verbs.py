@@ -14,7 +14,7 @@ from drumline.engine.agent.offer import offer
 from drumline.engine.agent.put import put
 from drumline.engine.agent.receive import receive
 from drumline.engine.agent.remove import remove
-from drumline.engine.agent.replicas import Replicas, sabotage
+from drumline.engine.agent.replicas import Replicas, inject_fault
 from drumline.engine.protocol import MustWait
 from drumline.errors import DrumlineError
 from drumline.runtime import keeper
@@ -37,12 +37,25 @@ ALONE: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "read": probe.read,
     "remove": remove,
     "put": put,
-    "sabotage": sabotage,
+    "inject_fault": inject_fault,
 }
 FILES: Mapping[str, Callable[[Mapping[str, Any], bytes], tuple[Answer, bytes]]] = {"offer": offer, "receive": receive}
 # Methods of `Replicas`; `open` comes first. Those that return None answer later, or not at all.
 OF_REPLICAS = frozenset(
-    ("open", "place", "start", "stop", "prepare", "usage", "pulses", "sockets", "stacks", "close", "clear", "release")
+    (
+        "open",
+        "place",
+        "start",
+        "stop",
+        "prepare",
+        "usage",
+        "work_samples",
+        "sockets",
+        "stacks",
+        "close",
+        "clear",
+        "release",
+    )
 )
 
 

@@ -156,7 +156,7 @@ class FakeSession:
                 found.append(Usage(*identity, at, each.started, cpu_seconds=0.0, memory_bytes=0))
         return found
 
-    async def pulses(self) -> Sequence[WorkSample]:
+    async def work_samples(self) -> Sequence[WorkSample]:
         """Return that each replica works all the time, unless its behavior is idle."""
         now = self._loop.time()
         return [

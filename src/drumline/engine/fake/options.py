@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.plan.make import EnginePart
 from drumline.plan.rules import SpecProblem
 from drumline.spec.block import Block
@@ -17,7 +17,7 @@ Options = FakeOptions
 FLAGS: tuple[Flag, ...] = ()
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     """Return this engine's part of a plan."""
     del spec, engine, given
     return EnginePart()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from drumline.engine.fake.behavior import behavior_of
 from drumline.engine.fake.replica import FakeReplica
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.tracker import ReplicaTracker
 from drumline.plan.types import Launch
 from drumline.run.incarnation import Incarnation
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class FakeReplicas:
     """Knows the time, and what follows from it for each replica."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self.tracker = ReplicaTracker(run_dir, FakeReplica, loop, report)
         self._loop = loop
 

@@ -16,9 +16,9 @@ from drumline.engine.protocol import Capabilities, Engine, Problem, Session, Sit
 from drumline.plan.types import BUILD, Launch, Placement, Plan
 
 if TYPE_CHECKING:
-    from drumline.engine.health import Health, Patient
+    from drumline.engine.doctor_checks import DoctorCheck, DoctorTarget
     from drumline.engine.kubernetes.project import PackedProject
-    from drumline.engine.output import Output, Volumes, Written
+    from drumline.engine.output import Output, RunOutput, Volumes
 
 
 class KubernetesEngine:
@@ -76,40 +76,40 @@ class KubernetesEngine:
         try:
             yield session
         finally:
-            await session.hang_up()
+            await session.disconnect()
 
-    def examine(self, patient: Patient) -> Iterable[Health]:
+    def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
         """Examine the cluster."""
         with needed_by("kubernetes", "kubernetes"):
-            from drumline.engine.kubernetes.doctor import examine  # noqa: PLC0415 - few commands need it
+            from drumline.engine.kubernetes.doctor import diagnose  # noqa: PLC0415 - few commands need it
 
-        return examine(patient)
+        return diagnose(target)
 
-    def open_output(self, written: Written) -> Output:
+    def open_output(self, run_output: RunOutput) -> Output:
         """Return access to the volumes of a run."""
         with needed_by("kubernetes", "kubernetes"):
             from drumline.engine.kubernetes.output import ClusterOutput  # noqa: PLC0415 - few commands need it
 
-        return ClusterOutput(written)
+        return ClusterOutput(run_output)
 
-    def describe_output(self, written: Written) -> str:
+    def describe_output(self, run_output: RunOutput) -> str:
         """Return where the output is."""
         from drumline.engine.kubernetes.claims import describe_output  # noqa: PLC0415 - few commands need it
 
-        return describe_output(written.plan)
+        return describe_output(run_output.plan)
 
-    def remains(self, written: Written) -> Iterator[str]:
+    def remains(self, run_output: RunOutput) -> Iterator[str]:
         """Yield what stays when the run is removed."""
         from drumline.engine.kubernetes.claims import describe_kept_claims  # noqa: PLC0415 - few commands need it
 
-        return describe_kept_claims(written.plan)
+        return describe_kept_claims(run_output.plan)
 
-    def open_volumes(self, written: Written) -> Volumes:
+    def open_volumes(self, run_output: RunOutput) -> Volumes:
         """Return access to the claims that were made for a run."""
         with needed_by("kubernetes", "kubernetes"):
             from drumline.engine.kubernetes.output import ClusterOutput  # noqa: PLC0415 - few commands need it
 
-        return ClusterOutput(written)
+        return ClusterOutput(run_output)
 
     def removal_seconds(self) -> float:
         """Return how long the objects of a run may take to go; a node that does not answer takes longer."""

@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 
-from drumline.engine.health import FINE, MISSING, UNSURE, Health, Patient
+from drumline.engine.doctor_checks import MISSING, NOTE, OK, DoctorCheck, DoctorTarget
 from drumline.engine.kubernetes import capacity, diagnosis
 from drumline.engine.kubernetes.answer_fields import mapping, mappings, text
 from drumline.engine.kubernetes.api import Api, open_api
@@ -27,32 +27,32 @@ _INSTALL = {
 }
 
 
-def examine(patient: Patient) -> list[Health]:
+def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
     """Ask the cluster; what cannot be found out without a right that nobody needs is only noted."""
-    return asyncio.run(_examine(patient))
+    return asyncio.run(_diagnose(target))
 
 
-async def _examine(patient: Patient) -> list[Health]:
-    found: list[Health] = []
+async def _diagnose(target: DoctorTarget) -> list[DoctorCheck]:
+    found: list[DoctorCheck] = []
     try:
-        found.extend([each async for each in _findings(patient)])
+        found.extend([each async for each in _findings(target)])
     except EngineError as error:
-        found.append(Health("cluster", MISSING, error.message, error.hint))
+        found.append(DoctorCheck("cluster", MISSING, error.message, error.hint))
     return found
 
 
-async def _findings(patient: Patient) -> AsyncIterator[Health]:
-    cluster = read_options(Cluster, patient.options)
+async def _findings(target: DoctorTarget) -> AsyncIterator[DoctorCheck]:
+    cluster = read_options(Cluster, target.options)
     async with open_api(cluster.context, cluster.namespace) as api:
         version = await api.raw_get("/version")
-        yield Health("cluster", FINE, f"context {api.where.context}, {api.where.server}")
+        yield DoctorCheck("cluster", OK, f"context {api.where.context}, {api.where.server}")
         yield diagnosis.check_version(str(version.get("gitVersion", "")))
         looks = (
             _namespace(api),
-            _permissions(api, patient),
-            _operator(api, patient.engine),
+            _permissions(api, target),
+            _operator(api, target.engine),
             _storage(api, cluster.output),
-            _room(api, patient.plan, cluster),
+            _room(api, target.plan, cluster),
             _metrics(api),
             _policies(api, needed=cluster.network_policy),
         )
@@ -61,30 +61,30 @@ async def _findings(patient: Patient) -> AsyncIterator[Health]:
     yield diagnosis.check_builder(os.environ, needed=cluster.image.is_built)
 
 
-async def _namespace(api: Api) -> Health:
+async def _namespace(api: Api) -> DoctorCheck:
     try:
         found = await api.find("Namespace", api.namespace)
     except RefusedError:
-        return Health("namespace", UNSURE, f"{api.namespace}; whether it is there, you may not ask")
+        return DoctorCheck("namespace", NOTE, f"{api.namespace}; whether it is there, you may not ask")
     if found is None:
         hint = f"`{api.where.kubectl} create namespace {api.namespace}`"
-        return Health("namespace", MISSING, f"there is no namespace `{api.namespace}`", hint)
+        return DoctorCheck("namespace", MISSING, f"there is no namespace `{api.namespace}`", hint)
     phase = mapping(found.get("status")).get("phase")
     if phase == "Terminating":
-        return Health("namespace", MISSING, f"{api.namespace} is being deleted", "name another with `-n NAME`")
-    return Health("namespace", FINE, api.namespace)
+        return DoctorCheck("namespace", MISSING, f"{api.namespace} is being deleted", "name another with `-n NAME`")
+    return DoctorCheck("namespace", OK, api.namespace)
 
 
-async def _permissions(api: Api, patient: Patient) -> Health:
-    wanted = permissions_of(patient.engine, patient.plan)
+async def _permissions(api: Api, target: DoctorTarget) -> DoctorCheck:
+    wanted = permissions_of(target.engine, target.plan)
     refused = await find_denied(api, wanted)
     if not refused:
-        return Health("permissions", FINE, f"all {len(wanted)} that a run needs")
+        return DoctorCheck("permissions", OK, f"all {len(wanted)} that a run needs")
     kubectl = f"{api.where.kubectl} create role drumline -n {api.namespace}"
     verbs = ",".join(dict.fromkeys(right.verb for right in refused))
     resources = ",".join(dict.fromkeys(_spelled(right) for right in refused))
     hint = f"who administers the cluster can: `{kubectl} --verb={verbs} --resource={resources}`, and bind it to you"
-    return Health("permissions", MISSING, f"you may not {listed([str(each) for each in refused])}", hint)
+    return DoctorCheck("permissions", MISSING, f"you may not {listed([str(each) for each in refused])}", hint)
 
 
 def _spelled(right: Permission) -> str:
@@ -93,14 +93,14 @@ def _spelled(right: Permission) -> str:
     return f"{resource}/{right.subresource}" if right.subresource else resource
 
 
-async def _operator(api: Api, engine: str) -> Health:
+async def _operator(api: Api, engine: str) -> DoctorCheck:
     if engine not in OPERATOR_KINDS:
-        return Health("operator", FINE, "none is needed")
+        return DoctorCheck("operator", OK, "none is needed")
     kind = OPERATOR_KINDS[engine]
     if not await _is_served(api, kind):
         hint = f"install it ({_INSTALL[kind]}), or train with `--on kubernetes`"
-        return Health("operator", MISSING, f"the cluster knows no {kind}", hint)
-    return Health("operator", FINE, f"the cluster knows {kind} ({VERSIONS[kind]})")
+        return DoctorCheck("operator", MISSING, f"the cluster knows no {kind}", hint)
+    return DoctorCheck("operator", OK, f"the cluster knows {kind} ({VERSIONS[kind]})")
 
 
 async def _is_served(api: Api, kind: str) -> bool:
@@ -113,34 +113,34 @@ async def _is_served(api: Api, kind: str) -> bool:
     return any(each.get("kind") == kind for each in mappings(found.get("resources")))
 
 
-async def _storage(api: Api, volume: Volume | None) -> Health:
+async def _storage(api: Api, volume: Volume | None) -> DoctorCheck:
     if volume and volume.claim:
         return await _claim(api, volume.claim)
     try:
         classes = await api.list("StorageClass")
     except RefusedError:
-        return Health("storage", UNSURE, "which storage classes there are, you may not ask")
+        return DoctorCheck("storage", NOTE, "which storage classes there are, you may not ask")
     return diagnosis.check_storage(classes, volume)
 
 
-async def _claim(api: Api, name: str) -> Health:
+async def _claim(api: Api, name: str) -> DoctorCheck:
     try:
         claim = await api.find("PersistentVolumeClaim", name)
     except RefusedError as error:
-        return Health("storage", UNSURE, error.message, error.hint)
+        return DoctorCheck("storage", NOTE, error.message, error.hint)
     if claim is None:
         words = f"there is no claim `{name}` in {api.namespace}"
-        return Health("storage", MISSING, words, "`output: {size: 10GiB}` makes one")
+        return DoctorCheck("storage", MISSING, words, "`output: {size: 10GiB}` makes one")
     modes = ", ".join(map(text, mapping(claim.get("spec")).get("accessModes") or ()))
     phase = text(mapping(claim.get("status")).get("phase"))
-    return Health("storage", MISSING if phase == "Lost" else FINE, f"claim {name}: {phase}, {modes}")
+    return DoctorCheck("storage", MISSING if phase == "Lost" else OK, f"claim {name}: {phase}, {modes}")
 
 
-async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> Health:
+async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> DoctorCheck:
     try:
         nodes = await api.list("Node")
     except RefusedError:
-        return Health("room", UNSURE, "what the nodes have, you may not ask")
+        return DoctorCheck("room", NOTE, "what the nodes have, you may not ask")
     try:
         pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
     except RefusedError:
@@ -150,18 +150,18 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> Health:
     return diagnosis.check_capacity(found, plan, seen=pods is not None)
 
 
-async def _metrics(api: Api) -> Health:
+async def _metrics(api: Api) -> DoctorCheck:
     if await _is_served(api, "PodMetrics"):
-        return Health("metrics", FINE, "the metrics API answers")
+        return DoctorCheck("metrics", OK, "the metrics API answers")
     hint = "metrics-server provides it: https://github.com/kubernetes-sigs/metrics-server"
-    return Health("metrics", UNSURE, "there is no metrics API; `drumline monitor` may know less", hint)
+    return DoctorCheck("metrics", NOTE, "there is no metrics API; `drumline monitor` may know less", hint)
 
 
-async def _policies(api: Api, *, needed: bool) -> Health:
+async def _policies(api: Api, *, needed: bool) -> DoctorCheck:
     try:
         answer = await api.raw_get("/apis/apps/v1/daemonsets", limit="200")
     except RefusedError:
-        return Health("network policies", UNSURE, "whether they are enforced, you may not find out")
+        return DoctorCheck("network policies", NOTE, "whether they are enforced, you may not find out")
     return diagnosis.check_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, cast
 
 from drumline.engine.kubernetes import plan_options
 from drumline.engine.kubernetes.plan_options import Cluster
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, data_of, roles_of
 from drumline.plan.rules import Path as At
@@ -101,7 +101,7 @@ _SHARED = "kubernetes"  # its block stands in where the others have none of thei
 _OPERATED = ("jobset", "tfjob")  # an operator restarts replicas, and only all of them
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     """Return the part of a plan for this engine."""
     cluster = _cluster(spec, _options(spec, engine) or _options(spec, _SHARED) or KubernetesOptions())
     cluster = cluster.replace(

@@ -28,7 +28,7 @@ from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.engine.kubernetes.pod_exec import execute, keys, raw_terminal
 from drumline.engine.kubernetes.untar import unpack
-from drumline.engine.output import Volume, Written
+from drumline.engine.output import RunOutput, Volume
 from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, InputError, NotFoundError
@@ -67,10 +67,10 @@ else mv -f "$scratch/content" "$target"; fi
 class ClusterOutput:
     """The volumes of a run."""
 
-    def __init__(self, written: Written) -> None:
-        self._plan = written.plan
+    def __init__(self, run_output: RunOutput) -> None:
+        self._plan = run_output.plan
 
-    def visit(self, argv: Sequence[str]) -> int:
+    def run_command(self, argv: Sequence[str]) -> int:
         """Run a command in a pod with the volumes; what is typed goes there."""
         terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
 

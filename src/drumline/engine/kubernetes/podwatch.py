@@ -26,7 +26,7 @@ from drumline.engine.kubernetes.pod_status import (
 )
 from drumline.engine.kubernetes.wait_reason import PodEvent, PodWaiting, read_event
 from drumline.engine.notes import End, note, read_notes
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.record import Record
 from drumline.run.event import Exit, ReplicaWaits
@@ -101,7 +101,7 @@ class PodWatch:
         self,
         tracker: ReplicaTracker[TrackedPod],
         loop: AbstractEventLoop,
-        report: Tell,
+        report: ReportEvent,
         *,
         identify: Callable[[Pod], Incarnation | None],
     ) -> None:

@@ -157,9 +157,9 @@ class ClusterSession:
                 self._warn(error.message)
             if not is_gone:
                 self._log_leftovers()
-            await self.hang_up()
+            await self.disconnect()
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """End everything that goes on here, and close every connection; pods are left alone."""
         await self._logs.close()
         await self._tasks.close()

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from drumline.engine.argument_limits import too_long_arguments
 from drumline.engine.kubernetes import names
 from drumline.engine.kubernetes.manifests.pod import REPLICA
 from drumline.engine.kubernetes.manifests.tfjob import tfjob_problems
 from drumline.engine.kubernetes.place import PARTS, PROJECT, RUNTIME, data_mount, output_mount
 from drumline.engine.kubernetes.plan_options import Cluster, cluster_of
-from drumline.engine.strings import too_long
 from drumline.plan.types import Launch, Plan
 from drumline.words import listed
 
 
 def find_problems(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
     """Say what would be refused, or would not do what the spec says."""
-    yield from too_long(launches)
+    yield from too_long_arguments(launches)
     yield from _about_mounts(plan)
     yield from _about_commands(plan)
     if plan.engine == "tfjob":

@@ -9,20 +9,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.argument_limits import too_long_arguments
 from drumline.engine.interpreter import require_interpreter
 from drumline.engine.local.interpreters import Interpreters
 from drumline.engine.local.place import place
 from drumline.engine.local.planned import local_plan
 from drumline.engine.local.resource_claim import ResourceClaim
 from drumline.engine.protocol import Capabilities, Problem, Site
-from drumline.engine.strings import too_long
 from drumline.plan.types import Launch, Placement, Plan
 
 if TYPE_CHECKING:
-    from drumline.engine.abilities import Saboteur
-    from drumline.engine.health import Health, Patient
+    from drumline.engine.abilities import FaultInjector
+    from drumline.engine.doctor_checks import DoctorCheck, DoctorTarget
     from drumline.engine.local.session import LocalSession
-    from drumline.engine.output import Output, Written
+    from drumline.engine.output import Output, RunOutput
     from drumline.engine.warm import WarmPool
 
 
@@ -49,7 +49,7 @@ class LocalEngine:
         assignment = self._resources.preview_gpus(plan)
         return assignment.apply(placement) if assignment else placement
 
-    def shortages(self, plan: Plan) -> Iterator[str]:
+    def capacity_problems(self, plan: Plan) -> Iterator[str]:
         """Yield what the plan asks for beyond all that this machine has."""
         return self._resources.excess(plan)
 
@@ -68,7 +68,7 @@ class LocalEngine:
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no process can be given, and a network that the system does not allow; warn of shared GPUs."""
-        yield from map(Problem, too_long(launches))
+        yield from map(Problem, too_long_arguments(launches))
         if local_plan(plan).private_network:
             from drumline.engine.local.network import find_network_problem  # noqa: PLC0415
 
@@ -85,23 +85,23 @@ class LocalEngine:
 
         yield LocalSession(run_dir, self._site, self._environ, self._lease)
 
-    def saboteur(self) -> Saboteur:
+    def fault_injector(self) -> FaultInjector:
         """Who sends signals, and pulls cables."""
-        from drumline.engine.local.sabotage import LocalSaboteur  # noqa: PLC0415 - only in a drill
+        from drumline.engine.local.fault_injector import LocalFaultInjector  # noqa: PLC0415 - only in a drill
 
-        return LocalSaboteur()
+        return LocalFaultInjector()
 
-    def examine(self, patient: Patient) -> Iterable[Health]:
+    def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
         """Examine this machine."""
-        from drumline.engine.local.doctor import examine  # noqa: PLC0415 - few commands need it
+        from drumline.engine.local.doctor import diagnose  # noqa: PLC0415 - few commands need it
 
-        return examine(patient, self)
+        return diagnose(target, self)
 
-    def open_output(self, written: Written) -> Output:
+    def open_output(self, run_output: RunOutput) -> Output:
         """Return the run's folder."""
         from drumline.engine.local.output import open_output  # noqa: PLC0415 - few commands need it
 
-        return open_output(written)
+        return open_output(run_output)
 
     def warm_pool(self) -> WarmPool:
         """Return access to the warm processes of this home."""

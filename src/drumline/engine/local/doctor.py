@@ -15,7 +15,16 @@ from typing import Protocol
 
 from drumline import __version__
 from drumline.engine.abilities import Limited
-from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, Patient, free_bytes, lacking
+from drumline.engine.doctor_checks import (
+    MISSING,
+    NOTE,
+    OK,
+    PACKAGES,
+    DoctorCheck,
+    DoctorTarget,
+    free_bytes,
+    missing_framework,
+)
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.network import find_network_problem
 from drumline.engine.local.planned import local_plan
@@ -45,72 +54,72 @@ class LimitedEngine(Engine, Limited, Protocol):
     """An engine that knows what there is."""
 
 
-def examine(patient: Patient, engine: LimitedEngine) -> Iterator[Health]:
+def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorCheck]:
     """Look at this machine, and at whether the plan fits on it."""
-    site = patient.site
-    yield Health("drumline", FINE, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
-    yield _python(site, patient.plan)
+    site = target.site
+    yield DoctorCheck("drumline", OK, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
+    yield _python(site, target.plan)
     capacity = find_capacity(site.cores, os.environ)
     gpus = count(len(capacity.gpus), "GPU") if capacity.gpus else "no GPU"
-    yield Health("machine", FINE, f"{capacity.cpus:g} cores, {size(capacity.memory_bytes)} of memory, {gpus}")
+    yield DoctorCheck("machine", OK, f"{capacity.cpus:g} cores, {size(capacity.memory_bytes)} of memory, {gpus}")
     yield _home(site.home)
-    if patient.plan:
-        yield _room(patient.plan, engine)
-        yield from _framework(patient.plan, site)
+    if target.plan:
+        yield _room(target.plan, engine)
+        yield from _framework(target.plan, site)
     refused = find_network_problem()
-    needed = bool(patient.plan and local_plan(patient.plan).private_network)
+    needed = bool(target.plan and local_plan(target.plan).private_network)
     if refused:
-        yield Health("private network", MISSING if needed else UNSURE, refused, "`network: shared` needs nothing")
+        yield DoctorCheck("private network", MISSING if needed else NOTE, refused, "`network: shared` needs nothing")
     else:
-        yield Health("private network", FINE, "replicas can have a network of their own")
+        yield DoctorCheck("private network", OK, "replicas can have a network of their own")
     if spy := find_spy():
-        yield Health("stacks", FINE, f"py-spy, {spy}")
+        yield DoctorCheck("stacks", OK, f"py-spy, {spy}")
     else:
         words = "there is no py-spy: of a line that hangs, Python's own stacks are shown, and only as it is ended"
-        yield Health("stacks", UNSURE, words, "`pip install 'drumline[stacks]'`")
+        yield DoctorCheck("stacks", NOTE, words, "`pip install 'drumline[stacks]'`")
 
 
-def _python(site: Site, plan: Plan | None) -> Health:
+def _python(site: Site, plan: Plan | None) -> DoctorCheck:
     """What `python` means in commands, and why."""
     found = site.python
     if plan and plan.environment:
-        return Health("python", FINE, str(plan.environment))
+        return DoctorCheck("python", OK, str(plan.environment))
     if found is None:
-        return Health("python", FINE, sys.executable)
+        return DoctorCheck("python", OK, sys.executable)
     if not os.access(found.path, os.X_OK):
-        return Health("python", MISSING, f"{found} cannot be started", "activate an environment that is there")
-    return Health("python", FINE, str(found))
+        return DoctorCheck("python", MISSING, f"{found} cannot be started", "activate an environment that is there")
+    return DoctorCheck("python", OK, str(found))
 
 
-def _home(home: Path) -> Health:
+def _home(home: Path) -> DoctorCheck:
     left = free_bytes(home)
     at = next((each for each in (home, *home.parents) if each.exists()), home)
     if not os.access(at, os.W_OK):
-        return Health("home", MISSING, f"{home} cannot be written", "set DRUMLINE_HOME to a folder of yours")
+        return DoctorCheck("home", MISSING, f"{home} cannot be written", "set DRUMLINE_HOME to a folder of yours")
     if left is not None and left < _LITTLE_BYTES:
-        return Health("home", UNSURE, f"{home}, {size(left)} free", "`drumline rm` removes runs that are over")
-    return Health("home", FINE, f"{home}" + ("" if left is None else f", {size(left)} free"))
+        return DoctorCheck("home", NOTE, f"{home}, {size(left)} free", "`drumline rm` removes runs that are over")
+    return DoctorCheck("home", OK, f"{home}" + ("" if left is None else f", {size(left)} free"))
 
 
-def _room(plan: Plan, engine: LimitedEngine) -> Health:
+def _room(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
     try:
-        short = "; ".join(engine.shortages(plan))
+        short = "; ".join(engine.capacity_problems(plan))
         asyncio.run(engine.place(plan))
     except DrumlineError as error:
-        return Health("room", MISSING, error.message, error.hint)
+        return DoctorCheck("room", MISSING, error.message, error.hint)
     if short:
-        return Health("room", MISSING, short, "ask for less, or insist with `--oversubscribe`")
-    return Health("room", FINE, f"enough for {count(len(plan.replicas), 'replica')}")
+        return DoctorCheck("room", MISSING, short, "ask for less, or insist with `--oversubscribe`")
+    return DoctorCheck("room", OK, f"enough for {count(len(plan.replicas), 'replica')}")
 
 
-def _framework(plan: Plan, site: Site) -> Iterator[Health]:
+def _framework(plan: Plan, site: Site) -> Iterator[DoctorCheck]:
     """Whether the Python that replicas would find has what they import; nothing of one that is named by its path.
 
     What a spec names so is started by a run, not by who only looks.
     """
     packages = PACKAGES[plan.framework]
     if packages and plan.environment:
-        yield Health(plan.framework, FINE, f"in an environment of the run: {plan.environment}")
+        yield DoctorCheck(plan.framework, OK, f"in an environment of the run: {plan.environment}")
     elif packages:
         folders = [*([site.python_dir] if site.python_dir else []), *os.get_exec_path()]
         names = {each.argv[0] for each in plan.replicas if re.fullmatch(r"python[\d.]*", each.argv[0])}
@@ -118,11 +127,11 @@ def _framework(plan: Plan, site: Site) -> Iterator[Health]:
         for python in sorted(filter(None, found)):
             there = _installed(python, packages)
             if there is None:
-                yield Health(plan.framework, UNSURE, f"{python} does not say whether it is installed")
+                yield DoctorCheck(plan.framework, NOTE, f"{python} does not say whether it is installed")
             elif there:
-                yield Health(plan.framework, FINE, f"{', '.join(there)}, for {python}")
+                yield DoctorCheck(plan.framework, OK, f"{', '.join(there)}, for {python}")
             else:
-                yield lacking(plan.framework, f"it is not installed for {python}", "install it there")
+                yield missing_framework(plan.framework, f"it is not installed for {python}", "install it there")
 
 
 def _installed(python: str, packages: Sequence[str]) -> list[str] | None:

@@ -16,7 +16,7 @@ from drumline.engine.local.memory_limits import MemoryLimits
 from drumline.engine.local.replica import LocalReplica
 from drumline.engine.local.trace import Trace
 from drumline.engine.notes import End
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.tracker import ReplicaTracker
 from drumline.run.incarnation import Incarnation
 from drumline.runtime import keeper
@@ -38,7 +38,7 @@ class Keepers:
         boot: str,
         memory: MemoryLimits,
         loop: AbstractEventLoop,
-        report: Tell,
+        report: ReportEvent,
         forkers: Callable[[], set[int]],
     ) -> None:
         """Watch the keepers of a run; `forkers` returns the processes that fork them, which are no strays."""

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.run.event import EngineWarned
 from drumline.run.traces import GROUP
 from drumline.runtime.private import read_regular, write_file
@@ -24,7 +24,7 @@ class MemoryLimits:
     is a limit: a line without one starts as fast as before.
     """
 
-    def __init__(self, run_dir: Path, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, tell: ReportEvent) -> None:
         self._run_dir = run_dir
         self._tell = tell
         self._ground: CgroupParent | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Annotated, Literal, cast
 
 from drumline.engine.local.planned import LocalPlan
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart
 from drumline.plan.rules import SpecProblem
@@ -35,7 +35,7 @@ Options = LocalOptions
 FLAGS: tuple[Flag, ...] = ()
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     """Return this engine's part of a plan."""
     del given
     network = _network(spec, engine)

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from drumline.engine.project.copy import copy
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, NotFoundError
@@ -16,13 +16,13 @@ from drumline.errors import EngineError, NotFoundError
 class Folder:
     """The folder into which a run wrote."""
 
-    def __init__(self, written: Written, *, trusted: bool = True) -> None:
+    def __init__(self, run_output: RunOutput, *, trusted: bool = True) -> None:
         """Look at a folder of this machine; what came there from hosts is not `trusted`."""
-        self._run = written.plan.run
-        self._folder = written.folder
+        self._run = run_output.plan.run
+        self._folder = run_output.folder
         self._trusted = trusted
 
-    def visit(self, argv: Sequence[str]) -> int:
+    def run_command(self, argv: Sequence[str]) -> int:
         """Run a command in the folder."""
         self._require(self._folder)
         words = list(argv) or [os.environ.get("SHELL") or "sh"]
@@ -51,6 +51,6 @@ class Folder:
         return path
 
 
-def open_output(written: Written) -> Folder:
+def open_output(run_output: RunOutput) -> Folder:
     """The output of a run."""
-    return Folder(written)
+    return Folder(run_output)

@@ -16,7 +16,7 @@ from drumline.engine.local.memory_limits import MemoryLimits
 from drumline.engine.local.start import DescriptorCopies, Start, Starter, WarmChooser
 from drumline.engine.local.trace import Trace, wait_for_keeper
 from drumline.engine.local.warm.command import NotWarm
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.tasks import Tasks
 from drumline.errors import EngineError
 from drumline.plan.types import Launch, ReplicaId
@@ -42,7 +42,7 @@ class Processes:
         boot: str,
         file_limits: tuple[int, int],
         loop: asyncio.AbstractEventLoop,
-        tell: Tell,
+        tell: ReportEvent,
         lease: tuple[str, float] | None = None,
         next_supervisor: NextSupervisor | None = None,
     ) -> None:

@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from drumline.engine.local.capacity import find_capacity, find_gpus
-from drumline.engine.protocol import Capacity, MustWait, Site, Tell
+from drumline.engine.protocol import Capacity, MustWait, ReportEvent, Site
 from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.record import to_dict
@@ -31,9 +31,9 @@ class ResourceClaim:
         self._environ = environ
         self._boot = boot
         self._registry: ClaimRegistry | None = None
-        self._watching: tuple[AbstractEventLoop, Tell] | None = None
+        self._watching: tuple[AbstractEventLoop, ReportEvent] | None = None
 
-    def watch(self, loop: AbstractEventLoop, tell: Tell) -> None:
+    def watch(self, loop: AbstractEventLoop, tell: ReportEvent) -> None:
         """Tell from now on when a line that has to wait need not any more; comes before `take`."""
         self._watching = loop, tell
 

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from drumline.engine.argument_limits import too_long_arguments
 from drumline.engine.events import EventQueue
 from drumline.engine.interpreter import require_interpreter
 from drumline.engine.local.environment import complete_environment
@@ -20,7 +21,6 @@ from drumline.engine.local.port_claims import PortClaims
 from drumline.engine.local.processes import Processes
 from drumline.engine.local.resource_claim import ResourceClaim
 from drumline.engine.protocol import Placed, Site
-from drumline.engine.strings import too_long
 from drumline.errors import EngineError
 from drumline.plan.bind import bind_preparations, reserved
 from drumline.plan.name import variable_name
@@ -139,7 +139,7 @@ class LocalSession:
         self._running.prepare()
         network = await self._open_network(launches) if self._is_private else None
         try:
-            for objection in too_long(launches):
+            for objection in too_long_arguments(launches):
                 raise EngineError(objection)
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
@@ -173,7 +173,7 @@ class LocalSession:
             found += self._open_usage_sampler().measure(keepers, watched=watched)
         return found
 
-    async def pulses(self) -> Sequence[WorkSample]:
+    async def work_samples(self) -> Sequence[WorkSample]:
         """Return what each replica has done, with all processes that it started."""
         from drumline.engine.local.activity import read_work_samples  # noqa: PLC0415 - when a line has been up for a while
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from drumline.engine.local.environment import complete_environment
 from drumline.engine.local.place import HOST, claim_beside
 from drumline.engine.local.processes import Processes
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
 from drumline.run.event import TensorBoardServed
 from drumline.run.incarnation import Incarnation
@@ -38,7 +38,7 @@ class Server:
     """TensorBoard beside one run; asks for its answer until it comes, or until it has ended."""
 
     def __init__(
-        self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: Tell, incarnation: int = 0
+        self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: ReportEvent, incarnation: int = 0
     ) -> None:
         self._incarnation = Incarnation(TENSORBOARD, 0, incarnation)
         self._folder = run_dir / self._incarnation.folder

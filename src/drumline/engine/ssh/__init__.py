@@ -15,9 +15,9 @@ from drumline.engine.protocol import Capabilities, Engine, Problem, Session, Sit
 from drumline.plan.types import Launch, Placement, Plan
 
 if TYPE_CHECKING:
-    from drumline.engine.abilities import Saboteur
-    from drumline.engine.health import Health, Patient
-    from drumline.engine.output import Output, Written
+    from drumline.engine.abilities import FaultInjector
+    from drumline.engine.doctor_checks import DoctorCheck, DoctorTarget
+    from drumline.engine.output import Output, RunOutput
     from drumline.run.unverified import UnverifiedHost
 
 
@@ -57,10 +57,10 @@ class SshEngine:
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no process can be given; warn of hosts that are left out, and of how GPUs are divided."""
+        from drumline.engine.argument_limits import too_long_arguments  # noqa: PLC0415
         from drumline.engine.ssh.outline import outline  # noqa: PLC0415
-        from drumline.engine.strings import too_long  # noqa: PLC0415
 
-        yield from map(Problem, too_long(launches))
+        yield from map(Problem, too_long_arguments(launches))
         for warning in outline(plan, self._site)[1]:
             yield Problem(warning, is_warning=True)
 
@@ -74,52 +74,52 @@ class SshEngine:
         try:
             yield session
         finally:
-            await session.hang_up()
+            await session.disconnect()
 
-    def saboteur(self) -> Saboteur:
+    def fault_injector(self) -> FaultInjector:
         """Return what has an agent on the host harm replicas."""
-        from drumline.engine.ssh.sabotage import SshSaboteur  # noqa: PLC0415 - only in a drill
+        from drumline.engine.ssh.fault_injector import SshFaultInjector  # noqa: PLC0415 - only in a drill
 
-        return SshSaboteur()
+        return SshFaultInjector()
 
-    def examine(self, patient: Patient) -> Iterable[Health]:
+    def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
         """Examine every host."""
         with needed_by("ssh", "ssh"):
-            from drumline.engine.ssh.doctor import examine  # noqa: PLC0415 - few commands need it
+            from drumline.engine.ssh.doctor import diagnose  # noqa: PLC0415 - few commands need it
 
-        return examine(patient)
+        return diagnose(target)
 
-    def open_output(self, written: Written) -> Output:
+    def open_output(self, run_output: RunOutput) -> Output:
         """Return access to the output on hosts, or to what was fetched."""
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
 
-        return open_output(written)
+        return open_output(run_output)
 
-    def describe_output(self, written: Written) -> str:
+    def describe_output(self, run_output: RunOutput) -> str:
         """Return where the output is."""
         from drumline.engine.ssh.remains import describe_output  # noqa: PLC0415 - few commands need it
 
-        return describe_output(written)
+        return describe_output(run_output)
 
-    def remains(self, written: Written) -> Iterator[str]:
+    def remains(self, run_output: RunOutput) -> Iterator[str]:
         """Yield what stays when the run is removed."""
         from drumline.engine.ssh.remains import remains  # noqa: PLC0415 - few commands need it
 
-        return remains(written)
+        return remains(run_output)
 
-    def doubts(self, written: Written) -> Sequence[UnverifiedHost]:
+    def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
         """Return the hosts that could not be asked."""
-        from drumline.engine.ssh.remains import doubts  # noqa: PLC0415 - one command needs it
+        from drumline.engine.ssh.remains import unverified_hosts  # noqa: PLC0415 - one command needs it
 
-        return doubts(written)
+        return unverified_hosts(run_output)
 
-    def forget(self, written: Written) -> None:
+    def remove_files(self, run_output: RunOutput) -> None:
         """Remove the run's folders on all hosts."""
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
 
-        open_output(written).forget()
+        open_output(run_output).remove_files()
 
 
 def make_engine(site: Site) -> Engine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
-from drumline.engine.health import FINE, MISSING, PACKAGES, UNSURE, Health, lacking
+from drumline.engine.doctor_checks import MISSING, NOTE, OK, PACKAGES, DoctorCheck, missing_framework
 from drumline.engine.ssh.assign import Room, assign, room_of
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.errors import InputError
@@ -41,68 +41,70 @@ class Found(Record):
         return self.host.name
 
 
-def judge_host(found: Found) -> Health:
+def judge_host(found: Found) -> DoctorCheck:
     """Whether a host can be reached and used, and what it is."""
     if found.error:
-        return Health(found.name, MISSING, found.error, found.hint)
+        return DoctorCheck(found.name, MISSING, found.error, found.hint)
     room = found.room
     gpus = count(room.gpus, "GPU") if room.gpus else "no GPU"
     words = f"{found.address}, Python {found.version}, {room.cpus:g} cores, {size(room.memory_bytes or 0)} of memory"
-    return Health(found.name, FINE, f"{words}, {gpus}")
+    return DoctorCheck(found.name, OK, f"{words}, {gpus}")
 
 
-def judge_pythons(hosts: Sequence[Found]) -> Health:
+def judge_pythons(hosts: Sequence[Found]) -> DoctorCheck:
     """Whether the same Python is everywhere; which patch of it is nobody's concern."""
     by_version = _grouped({each.name: ".".join(each.version.split(".")[:2]) for each in hosts})
     if len(by_version) == 1:
-        return Health("python", FINE, f"{next(iter(by_version))} on every host")
+        return DoctorCheck("python", OK, f"{next(iter(by_version))} on every host")
     hint = "name one that all of them have: `ssh: {python: PATH}`"
-    return Health("python", UNSURE, f"not the same everywhere: {_told(by_version)}", hint)
+    return DoctorCheck("python", NOTE, f"not the same everywhere: {_told(by_version)}", hint)
 
 
-def judge_packages(hosts: Sequence[Found], plan: Plan) -> Health | None:
+def judge_packages(hosts: Sequence[Found], plan: Plan) -> DoctorCheck | None:
     """Whether the framework is everywhere, in one version; None if none is needed."""
     if not PACKAGES[plan.framework]:
         return None
     if plan.environment:
-        return Health(plan.framework, FINE, f"in an environment of the run: {plan.environment}")
+        return DoctorCheck(plan.framework, OK, f"in an environment of the run: {plan.environment}")
     without = [each.name for each in hosts if not each.packages]
     if without:
-        return lacking(plan.framework, f"it is not installed for the Python of {_some(without)}", "install it there")
+        return missing_framework(
+            plan.framework, f"it is not installed for the Python of {_some(without)}", "install it there"
+        )
     by_version = _grouped({each.name: ", ".join(each.packages.values()) for each in hosts})
     if len(by_version) == 1:
-        return Health(plan.framework, FINE, f"{next(iter(by_version))} on every host")
-    return lacking(plan.framework, f"not the same everywhere: {_told(by_version)}", "install one version")
+        return DoctorCheck(plan.framework, OK, f"{next(iter(by_version))} on every host")
+    return missing_framework(plan.framework, f"not the same everywhere: {_told(by_version)}", "install one version")
 
 
-def judge_clocks(hosts: Sequence[Found]) -> Health:
+def judge_clocks(hosts: Sequence[Found]) -> DoctorCheck:
     """Whether clocks are alike, ours among them."""
     wrong = [each for each in hosts if abs(each.skew_seconds) >= _SKEW_SECONDS]
     if not wrong:
-        return Health("clocks", FINE, f"within {format_duration(_SKEW_SECONDS, parts=1)} of this machine's")
+        return DoctorCheck("clocks", OK, f"within {format_duration(_SKEW_SECONDS, parts=1)} of this machine's")
     words = [
         f"{each.name} is {format_duration(abs(each.skew_seconds))} {'fast' if each.skew_seconds > 0 else 'slow'}"
         for each in wrong
     ]
-    return Health("clocks", UNSURE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
+    return DoctorCheck("clocks", NOTE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
 
 
-def judge_disks(hosts: Sequence[Found]) -> Health:
+def judge_disks(hosts: Sequence[Found]) -> DoctorCheck:
     """Whether runs can have their folders there."""
     hint = "make room there, or name another folder: `ssh: {folder: PATH}`"
     closed = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
     if closed:
-        return Health("disk", MISSING, f"cannot be written: {_some(closed)}", hint)
+        return DoctorCheck("disk", MISSING, f"cannot be written: {_some(closed)}", hint)
     least = min(hosts, key=lambda each: each.free_bytes)
     words = f"{size(least.free_bytes)} free in {least.folder} on {least.name}"
     if least.free_bytes < _TOO_LITTLE_BYTES:
-        return Health("disk", MISSING, words, hint)
+        return DoctorCheck("disk", MISSING, words, hint)
     if least.free_bytes < _LITTLE_BYTES:
-        return Health("disk", UNSURE, words, hint)
-    return Health("disk", FINE, f"at least {words}" if len(hosts) > 1 else words)
+        return DoctorCheck("disk", NOTE, words, hint)
+    return DoctorCheck("disk", OK, f"at least {words}" if len(hosts) > 1 else words)
 
 
-def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> Health:
+def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> DoctorCheck:
     """Whether those GPUs are seen that are counted on."""
     fewer = [
         f"{each.host.gpus} are said to be on {each.name}, {each.room.gpus} are seen"
@@ -111,58 +113,58 @@ def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> Health:
     ]
     hint = "`nvidia-smi` shows on a host what its driver sees"
     if fewer:
-        return Health("gpus", MISSING, _some(fewer), hint)
+        return DoctorCheck("gpus", MISSING, _some(fewer), hint)
     asked = sum(replica.resources.gpus or 0 for replica in plan.replicas) if plan else 0
     by_number = _grouped({each.name: str(each.room.gpus or "none") for each in hosts})
     words = f"{next(iter(by_number))} on every host" if len(by_number) == 1 else _told(by_number)
     if asked and list(by_number) == ["none"]:
-        return Health("gpus", MISSING, f"none on any host, and the line asks for {asked}", hint)
-    return Health("gpus", FINE, words)
+        return DoctorCheck("gpus", MISSING, f"none on any host, and the line asks for {asked}", hint)
+    return DoctorCheck("gpus", OK, words)
 
 
-def judge_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> Health:
+def judge_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> DoctorCheck:
     """Whether everybody reaches everybody: ports that were taken by host, and troubles by who has them."""
     busy = [f"{port} on {name}" for name, ports in taken.items() for port in ports]
     if busy:
         hint = "end who has them, or give the hosts another `port`"
-        return Health("ports", MISSING, f"taken by somebody else: {_some(busy)}", hint)
+        return DoctorCheck("ports", MISSING, f"taken by somebody else: {_some(busy)}", hint)
     deaf = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
     if deaf:
         hint = (
             "let them pass between the hosts, or give each a `port` that passes; if that is not where its peers find"
             " it, give it an `address`"
         )
-        return Health("ports", MISSING, f"{count(len(deaf), 'way')} of {ways} closed: {_some(deaf)}", hint)
+        return DoctorCheck("ports", MISSING, f"{count(len(deaf), 'way')} of {ways} closed: {_some(deaf)}", hint)
     if ways == 1:
-        return Health("ports", FINE, "the host reaches itself at its address")
-    return Health("ports", FINE, f"every host reaches every other, {ways} ways tried")
+        return DoctorCheck("ports", OK, "the host reaches itself at its address")
+    return DoctorCheck("ports", OK, f"every host reaches every other, {ways} ways tried")
 
 
-def judge_shared(hosts: Hosts, troubles: Sequence[str]) -> Health:
+def judge_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
     """Whether the folder that they have in common is one."""
     if hosts.shared is None:
         if len(hosts.all) == 1:
-            return Health("shared folder", FINE, "none is needed by one host")
+            return DoctorCheck("shared folder", OK, "none is needed by one host")
         words = "none is named: each host has an OUTPUT_DIR of its own, and the chief's is fetched back"
-        return Health("shared folder", UNSURE, words, "if they have one, name it: `ssh: {shared: PATH}`")
+        return DoctorCheck("shared folder", NOTE, words, "if they have one, name it: `ssh: {shared: PATH}`")
     if troubles:
-        return Health(
+        return DoctorCheck(
             "shared folder",
             MISSING,
             f"{hosts.shared} is not one: {_some(troubles)}",
             "mount it on every host, or leave out `shared`",
         )
-    return Health("shared folder", FINE, f"{hosts.shared}: what one host writes, every other reads")
+    return DoctorCheck("shared folder", OK, f"{hosts.shared}: what one host writes, every other reads")
 
 
-def judge_room(hosts: Sequence[Found], plan: Plan) -> Health:
+def judge_room(hosts: Sequence[Found], plan: Plan) -> DoctorCheck:
     """Whether the line fits, and how it would be spread."""
     try:
         assigned = assign(plan, {each.name: room_of(each.host, each.room) for each in hosts})
     except InputError as error:
-        return Health("room", MISSING, error.message, error.hint)
+        return DoctorCheck("room", MISSING, error.message, error.hint)
     shares = [(name, list(assigned.values()).count(name)) for name in dict.fromkeys(assigned.values())]
-    return Health("room", FINE, _some([f"{count(number, 'replica')} on {name}" for name, number in shares]))
+    return DoctorCheck("room", OK, _some([f"{count(number, 'replica')} on {name}" for name, number in shares]))
 
 
 def _grouped(values: Mapping[str, str]) -> dict[str, list[str]]:

@@ -19,7 +19,7 @@ from drumline.engine.agent.answers import (
     PackagesAnswer,
 )
 from drumline.engine.agent.client import Agent
-from drumline.engine.health import PACKAGES, UNSURE, Health, Patient
+from drumline.engine.doctor_checks import NOTE, PACKAGES, DoctorCheck, DoctorTarget
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.agents import open_agent, runs_folder
 from drumline.engine.ssh.assign import Room, assign, room_of
@@ -38,14 +38,14 @@ _SHARED_SECONDS = 5.0
 _CLOCK_LOOKS = 5
 
 
-def examine(patient: Patient) -> list[Health]:
+def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
     """Ask every host; of one that cannot be asked, only why is told."""
-    hosts = read_options(Hosts, patient.options)
+    hosts = read_options(Hosts, target.options)
     require_hosts(hosts)
-    return asyncio.run(_examine(hosts, patient.plan))
+    return asyncio.run(_diagnose(hosts, target.plan))
 
 
-async def _examine(hosts: Hosts, plan: Plan | None) -> list[Health]:
+async def _diagnose(hosts: Hosts, plan: Plan | None) -> list[DoctorCheck]:
     looks = [_Look(host, hosts) for host in hosts.all]
     try:
         found = await asyncio.gather(*(_find(look, plan) for look in looks))
@@ -141,7 +141,7 @@ async def _skew(look: _Look) -> float:
     return min(looks)[1]
 
 
-async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | None) -> Health:
+async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | None) -> DoctorCheck:
     """Let everybody listen where its replicas would, and everybody call everybody."""
     wanted = _wanted_ports(found, plan)
     try:
@@ -158,7 +158,7 @@ async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | No
             *(look.ask("call", CallAnswer, peers=peers, seconds=_CALL_SECONDS) for look in looks)
         )
     except EngineError as error:
-        return Health("ports", UNSURE, error.message)
+        return DoctorCheck("ports", NOTE, error.message)
     taken = {
         look.host.name: [port for port in answer.taken if port in (wanted[look.host.name] or (0,))]
         for look, answer in zip(looks, heard, strict=True)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.notes import note, read_end, read_notes
 from drumline.engine.tracker import Tracked
 from drumline.run.event import Exit
@@ -73,7 +73,7 @@ class Helper(Tracked):
         part = self.parts.get(host)
         if part is None or not self.waits_on(host) or not part.begins:
             return
-        name, offsets = life_to_data(self.id), {life_to_data(self.id): part.offset}
+        name, offsets = incarnation_to_text(self.id), {incarnation_to_text(self.id): part.offset}
         if part.kill_at is None:
             about = {"helper": str(self.id.replica), "incarnation": self.id.incarnation, "attempt": 0}
             yield {"do": "prepare", **about, "plan": self.plans[host], "offsets": offsets}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drumline.engine.notes import End, read_end
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.helper import Helper, Part
 from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
@@ -43,7 +43,9 @@ class PartEnded(Record):
 class Helpers:
     """Knows the helpers of one run, by name in the order in which they work; reports their starts and ends."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell, names: Sequence[ReplicaId] = ()) -> None:
+    def __init__(
+        self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent, names: Sequence[ReplicaId] = ()
+    ) -> None:
         self._run_dir = run_dir
         self._loop = loop
         self._tracker = ReplicaTracker(run_dir, Helper, loop, report)

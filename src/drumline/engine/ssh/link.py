@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from drumline.engine.agent.answers import ClockAnswer, FactsAnswer, read_answer
 from drumline.engine.agent.bootstrap import FIRST_WORD_SECONDS
 from drumline.engine.agent.client import Channel
-from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError, raised
+from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError, raised
 from drumline.engine.agent.frames import Frame, read_frame
 from drumline.engine.agent.package import package_name
 from drumline.engine.ssh.agents import Facts, Route, agent_folder, open_agent, packages_folder, read_facts, runs_folder
@@ -129,7 +129,7 @@ class Link:
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
         """Ask, and return the answer; raise what the agent raised, MustWait only where it is asked for a place.
 
-        Raise AwayError if it is gone. An answer of another kind is a MalformedError, and ends the connection.
+        Raise UnreachableError if it is gone. An answer of another kind is a MalformedError, and ends the connection.
         """
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -156,9 +156,9 @@ class Link:
             self._refused.exception()  # it may not be awaited
 
     async def send(self, message: dict[str, Any], data: bytes = b"") -> None:
-        """Send this; raise AwayError if there is no agent."""
+        """Send this; raise UnreachableError if there is no agent."""
         if self._channel is None:
-            raise AwayError(f"{self.host.name} does not answer")
+            raise UnreachableError(f"{self.host.name} does not answer")
         await self._channel.write(Frame(message, data).encode())
 
     async def _open(self) -> None:
@@ -212,7 +212,7 @@ class Link:
             async with asyncio.timeout(seconds):
                 return await asked
         except TimeoutError:
-            raise AwayError(f"{self.host.name} does not answer") from None
+            raise UnreachableError(f"{self.host.name} does not answer") from None
 
     async def _read(self, channel: Channel) -> None:
         """Take in what the agent sends, to its end; raise MalformedError for what no agent sends."""
@@ -229,9 +229,9 @@ class Link:
         except ValueError as error:
             raise MalformedError(self.host.name, error) from None
         finally:  # no answer comes any more
-            self._fail(AwayError(f"the connection to {self.host.name} broke"))
+            self._fail(UnreachableError(f"the connection to {self.host.name} broke"))
         words = await channel.said_last()
-        raise AwayError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
+        raise UnreachableError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
 
     def _why_refused(self) -> MalformedError | None:
         """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""
@@ -251,7 +251,7 @@ class Link:
         if self._channel:
             self._reading.cancel()
             self._channel.close()
-        self._fail(AwayError(f"the connection to {self.host.name} broke"))
+        self._fail(UnreachableError(f"the connection to {self.host.name} broke"))
         if self.shell:
             self.shell.abort()
         self._channel = self.shell = None

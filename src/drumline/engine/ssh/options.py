@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from math import inf
 from typing import Annotated, ClassVar, cast
 
-from drumline.engine.options import Flag, Given
+from drumline.engine.options import Flag, LaunchInput
 from drumline.engine.ssh.planned import Host, Hosts
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, roles_of
@@ -62,7 +62,7 @@ Options = SshOptions
 FLAGS = (Flag("hosts", "HOST,...", "Run on these by ssh, instead of the spec's hosts.", "ssh", chooses=True),)
 
 
-def plan(spec: Spec, engine: str, given: Given) -> EnginePart:
+def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
     """Return this engine's part of a plan, which means the same in any folder and any shell."""
     options = _options(spec, engine) or SshOptions()
     if (typed := given.flags.get("hosts")) is not None:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done
-from drumline.engine.agent.errors import AwayError, MalformedError
-from drumline.engine.agent.launches import launch_to_data, life_to_data
-from drumline.engine.protocol import Tell
+from drumline.engine.agent.errors import MalformedError, UnreachableError
+from drumline.engine.agent.launches import incarnation_to_text, launch_to_data
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
@@ -32,7 +32,7 @@ class Orders:
     """Sends each host its orders, in tasks; an order that a host refuses fails the attempt."""
 
     def __init__(
-        self, links: Mapping[str, Link], replicas: HostReplicas, helpers: Helpers, tasks: Tasks, report: Tell
+        self, links: Mapping[str, Link], replicas: HostReplicas, helpers: Helpers, tasks: Tasks, report: ReportEvent
     ) -> None:
         self._links = links
         self._replicas = replicas
@@ -57,7 +57,7 @@ class Orders:
         for order in orders:
             try:
                 await self._links[host].ask(order, Done)
-            except (AwayError, MalformedError):
+            except (UnreachableError, MalformedError):
                 return False
             except DrumlineError as error:
                 self._report(EngineFailed(order["attempt"], error.message))
@@ -104,10 +104,10 @@ def _start(attempt: int, replicas: Sequence[HostReplica], environ: Mapping[str, 
 
 
 def _stop(attempt: int, replicas: Sequence[HostReplica], grace_seconds: float) -> Order:
-    names = [life_to_data(each.id) for each in replicas]
+    names = [incarnation_to_text(each.id) for each in replicas]
     return {"do": "stop", "lives": names, "attempt": attempt, "grace": grace_seconds, "offsets": _offsets(replicas)}
 
 
 def _offsets(replicas: Iterable[HostReplica]) -> dict[str, int]:
     """Return how much of each log is here already."""
-    return {life_to_data(each.id): each.offset for each in replicas}
+    return {incarnation_to_text(each.id): each.offset for each in replicas}

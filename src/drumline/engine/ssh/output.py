@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done
 from drumline.engine.agent.client import Agent
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
 from drumline.engine.agent.send import FILES_SECONDS, lay_out
 from drumline.engine.local.output import Folder
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.snapshot import Snapshot
 from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
@@ -39,18 +39,18 @@ _TRIES = 4  # for what changes all the time; the last time it is taken as it is,
 class HostsOutput:
     """What a run has written on its hosts."""
 
-    def __init__(self, written: Written) -> None:
-        self._plan = written.plan
-        self._run = written.plan.run
-        self._here = Folder(written, trusted=False)
-        self._folder = written.folder
-        self._origin = read_origin(written.run_dir)
+    def __init__(self, run_output: RunOutput) -> None:
+        self._plan = run_output.plan
+        self._run = run_output.plan.run
+        self._here = Folder(run_output, trusted=False)
+        self._folder = run_output.folder
+        self._origin = read_origin(run_output.run_dir)
 
-    def visit(self, argv: Sequence[str]) -> int:
+    def run_command(self, argv: Sequence[str]) -> int:
         """Run a command in the chief's output, by the user's own `ssh`; once that is fetched, in the folder here."""
         origin = self._there
         if origin.is_whole:
-            return self._here.visit(argv)
+            return self._here.run_command(argv)
         terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
         line = f'cd {shlex.quote(origin.output_dir)} && export OUTPUT_DIR="$PWD" && '
         line += f"exec {shlex.join(argv)}" if argv else 'exec "${SHELL:-sh}"'
@@ -94,7 +94,7 @@ class HostsOutput:
             return self._ask(origin.host, take)
         except NotFoundError as error:
             raise NotFoundError(error.message, hint=f"`drumline inspect {self._run} ls` lists what it has") from None
-        except AwayError as error:
+        except UnreachableError as error:
             if origin.is_shared or posixpath.isabs(path):
                 raise
             return [f"{error.message}; this is what was fetched before", *self._here.fetch(path, into)]
@@ -118,7 +118,7 @@ class HostsOutput:
         if not origin.is_shared and not posixpath.isabs(path):
             copy(source, self._folder / path, trusted=True)
 
-    def forget(self) -> None:
+    def remove_files(self) -> None:
         """Remove the run's folder on all hosts; raise EngineError with all that could not be removed."""
         folder = f"{runs_folder(self._hosts)}/runs/{self._hosts.unique}"
         message = {"do": "remove", "paths": [folder]}
@@ -170,6 +170,6 @@ def _tree(source: Path) -> Tree:
     return Tree((Entry(name, "folder"), *(each.replace(path=f"{name}/{each.path}") for each in inner)), ())
 
 
-def open_output(written: Written) -> HostsOutput:
+def open_output(run_output: RunOutput) -> HostsOutput:
     """The output of a run."""
-    return HostsOutput(written)
+    return HostsOutput(run_output)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from drumline.engine.protocol import MustWait, Tell
+from drumline.engine.protocol import MustWait, ReportEvent
 from drumline.engine.ssh.place import Placed, read_placed, write_placed
 from drumline.engine.ssh.placing import Placing
 from drumline.run.event import RoomFound
@@ -24,7 +24,7 @@ Answer = tuple[Placed, Sequence[str]]
 class Places:
     """Asks for places, and remembers those of each attempt, also those that an earlier supervisor asked for."""
 
-    def __init__(self, run_dir: Path, tell: Tell, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, run_dir: Path, tell: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._run_dir = run_dir
         self._tell = tell
         self.patience_seconds = patience_seconds

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from drumline.engine.agent.answers import PlaceAnswer
-from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
@@ -77,7 +77,7 @@ class Placing(Record):
         for _ in range(_TRIES):
             try:
                 return await self._place(attempt)
-            except AwayError as error:
+            except UnreachableError as error:
                 trouble = error
         raise trouble
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
 from drumline.engine.ssh.inbox import Inbox, Prepared
 from drumline.engine.ssh.link import Link
@@ -45,7 +45,7 @@ class Preparation:
         orders: Orders,
         tasks: Tasks,
         inbox: Inbox,
-        report: Tell,
+        report: ReportEvent,
     ) -> None:
         self._plan = plan
         self._links = links

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.allowance import Allowance
 from drumline.engine.ssh.helpers import Helpers, PartEnded
 from drumline.engine.ssh.inbox import Inbox, Received
@@ -56,7 +56,7 @@ class Receiver:
         places: Places,
         inbox: Inbox,
         loop: AbstractEventLoop,
-        report: Tell,
+        report: ReportEvent,
     ) -> None:
         self._links = links
         self._replicas = replicas

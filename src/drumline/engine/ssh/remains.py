@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from drumline.engine.output import Written, stays_here
+from drumline.engine.output import RunOutput, retained_output
 from drumline.engine.ssh.folders import read_origin
 from drumline.engine.ssh.planned import hosts_of
 from drumline.run.traces import UNREACHED
@@ -13,35 +13,35 @@ from drumline.run.unverified import UnverifiedHost, unverified_from_text
 from drumline.words import format_duration
 
 
-def describe_output(written: Written) -> str:
+def describe_output(run_output: RunOutput) -> str:
     """Return where the output is: here if it was fetched, and from where."""
-    origin = read_origin(written.run_dir)
+    origin = read_origin(run_output.run_dir)
     if origin is None:
-        return str(written.folder)
+        return str(run_output.folder)
     there = f"{origin.output_dir} on {origin.host}"
     if origin.is_shared:
-        return f"{there}, which the hosts share: `drumline cp {written.plan.run}: .` fetches it"
+        return f"{there}, which the hosts share: `drumline cp {run_output.plan.run}: .` fetches it"
     if origin.fetched_at is None:
         return f"{there}, not fetched so far"
     if origin.is_whole:
-        return f"{written.folder}, fetched from {origin.host}"
-    return f"{written.folder}, fetched {format_duration(time.time() - origin.fetched_at, parts=1)} ago from {there}"
+        return f"{run_output.folder}, fetched from {origin.host}"
+    return f"{run_output.folder}, fetched {format_duration(time.time() - origin.fetched_at, parts=1)} ago from {there}"
 
 
-def remains(written: Written) -> Iterator[str]:
+def remains(run_output: RunOutput) -> Iterator[str]:
     """Yield what stays when the run is removed: an output that hosts share, or a folder that the spec names."""
-    origin = read_origin(written.run_dir)
+    origin = read_origin(run_output.run_dir)
     if origin and origin.is_shared:
         yield f"its output stays in {origin.output_dir} on {origin.host}"
     else:
-        yield from stays_here(written)
+        yield from retained_output(run_output)
 
 
-def doubts(written: Written) -> Sequence[UnverifiedHost]:
+def unverified_hosts(run_output: RunOutput) -> Sequence[UnverifiedHost]:
     """Return the hosts that could not be asked, at the end of the run, whether anything of it is left there."""
     try:
-        text = (written.run_dir / UNREACHED).read_text()
+        text = (run_output.run_dir / UNREACHED).read_text()
     except FileNotFoundError:
         return ()
-    lease_seconds = hosts_of(written.plan).lease_seconds
+    lease_seconds = hosts_of(run_output.plan).lease_seconds
     return [each.replace(lease_seconds=lease_seconds) for each in unverified_from_text(text)]

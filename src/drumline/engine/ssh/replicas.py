@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.notes import End, note, read_notes
-from drumline.engine.protocol import Tell
+from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.reports import LogPiece, SmallFile
 from drumline.engine.tracker import ReplicaTracker, Tracked
 from drumline.plan.types import Launch
@@ -57,7 +57,7 @@ class HostReplica(Tracked):
 class HostReplicas:
     """Knows where every incarnation is; what becomes of each is reported by `tracker`."""
 
-    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: Tell) -> None:
+    def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self.tracker = ReplicaTracker(run_dir, HostReplica, loop, report)
         self._run_dir = run_dir
         self._loop = loop

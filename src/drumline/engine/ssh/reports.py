@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.engine.agent.frames import Frame
-from drumline.engine.agent.launches import life_from_data
+from drumline.engine.agent.launches import incarnation_from_text
 from drumline.engine.untrusted import clean_text, load_record, require_within
 from drumline.record import Record
 from drumline.run.codec import event_from_data
@@ -65,10 +65,10 @@ def read_report(frame: Frame) -> Report:
             return Happened(_read_event(event), None if usage is None else load_record(Usage, usage))
         case {"do": "log", "life": str(life), "at": int(at), **rest} if type(at) is int:
             _require_nothing(rest)
-            return LogPiece(life_from_data(life), at, frame.data)
+            return LogPiece(incarnation_from_text(life), at, frame.data)
         case {"do": "file", "life": str(life), "name": str(name), **rest} if name in _FILES:
             _require_nothing(rest)
-            return SmallFile(life_from_data(life), name, frame.data)
+            return SmallFile(incarnation_from_text(life), name, frame.data)
     raise ValueError(f"a message that is not known: {str(frame.message)[:100]}")
 
 

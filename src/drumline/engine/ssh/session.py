@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import assert_never
 
 from drumline.engine.agent.answers import Done
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.launches import incarnation_to_text
+from drumline.engine.argument_limits import too_long_arguments
 from drumline.engine.events import EventQueue
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed as PlacedAttempt
@@ -37,7 +38,6 @@ from drumline.engine.ssh.reports import Happened, Report
 from drumline.engine.ssh.supply import supply
 from drumline.engine.ssh.survey import Survey
 from drumline.engine.ssh.sync import ProjectSync
-from drumline.engine.strings import too_long
 from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import DrumlineError, EngineError
@@ -138,7 +138,7 @@ class SshSession:
     async def _clear_doubt(self, host: str) -> None:
         """Have a host kill all that was reported to have ended."""
         known = (*(each.id for each in self._replicas.of(host)), *self._helpers.living(host))
-        order = {"do": "clear", "attempt": self.places.attempt, "keep": [life_to_data(each) for each in known]}
+        order = {"do": "clear", "attempt": self.places.attempt, "keep": [incarnation_to_text(each) for each in known]}
         if await self._orders.tell(host, [order]):
             self._monitor.clear_doubt(host)
 
@@ -190,7 +190,7 @@ class SshSession:
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Start those that were not started before; their hosts get first what they need for that."""
-        for problem in too_long(launches):
+        for problem in too_long_arguments(launches):
             raise EngineError(problem)
         if not launches:
             for link in self._links.values():
@@ -314,9 +314,9 @@ class SshSession:
         """Return what hosts measure that answer at once."""
         return await self.survey.usage(watched=watched)
 
-    async def pulses(self) -> Sequence[WorkSample]:
+    async def work_samples(self) -> Sequence[WorkSample]:
         """Return what replicas have done, on hosts that answer at once."""
-        return await self.survey.pulses()
+        return await self.survey.work_samples()
 
     async def sockets(self) -> Sequence[Sockets]:
         """Return on which ports replicas listen, on hosts that answer at once."""
@@ -338,7 +338,7 @@ class SshSession:
             async with asyncio.timeout(seconds + _RELEASE_SECONDS):
                 await self._collect_last(seconds)
                 await asyncio.gather(*map(self._release, used))
-        await self.hang_up()
+        await self.disconnect()
         self._monitor.note_end(time.time())
 
     async def _collect_last(self, seconds: float) -> None:
@@ -357,7 +357,7 @@ class SshSession:
                 await asyncio.wait_for(link.ask({"do": "release"}, Done), _CONFIRM_SECONDS)
                 self._monitor.clear_doubt(host)
 
-    async def hang_up(self) -> None:
+    async def disconnect(self) -> None:
         """End everything that goes on here, and close every connection; replicas are left alone."""
         self.places.close()
         await self._tasks.close()

@@ -18,7 +18,7 @@ from typing import Any
 
 import asyncssh
 
-from drumline.engine.agent.errors import AwayError, MalformedError, RefusedError
+from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError
 from drumline.engine.untrusted import clean_text
 from drumline.errors import InputError
 from drumline.words import decimal_size
@@ -66,10 +66,10 @@ class SshChannel:
         return self._take(end + 1)
 
     async def readexactly(self, size: int) -> bytes:
-        """Return so many bytes; raise AwayError if there are not that many."""
+        """Return so many bytes; raise UnreachableError if there are not that many."""
         while len(self._heard) < size:
             if not await self._read():
-                raise AwayError(f"the connection to {self._host} broke")
+                raise UnreachableError(f"the connection to {self._host} broke")
         return self._take(size)
 
     async def said_last(self) -> str:
@@ -148,7 +148,7 @@ async def connect(
     config: str | None = None,
     seconds: float = _CONNECT_SECONDS,
 ) -> Shell:
-    """Reach a host as `ssh` would; raise AwayError if nobody answers, RefusedError if one of both says no.
+    """Reach a host as `ssh` would; raise UnreachableError if nobody answers, RefusedError if one of both says no.
 
     `config` is the configuration to use instead of the user's; so is what DRUMLINE_SSH_CONFIG names.
     """
@@ -191,9 +191,9 @@ async def connect(
             f"the host {host} is not known", hint="correct its name, or give it one in your ~/.ssh/config"
         ) from None
     except TimeoutError:
-        raise AwayError(f"{host} does not answer", hint=f"try `ssh {host} true`") from None
+        raise UnreachableError(f"{host} does not answer", hint=f"try `ssh {host} true`") from None
     except (asyncssh.Error, OSError) as error:
-        raise AwayError(f"{host} cannot be reached: {_words(error)}", hint=f"try `ssh {host} true`") from None
+        raise UnreachableError(f"{host} cannot be reached: {_words(error)}", hint=f"try `ssh {host} true`") from None
     except ValueError as error:
         raise InputError(f"{host} cannot be reached: {error}") from None
     return Shell(connection, host)
@@ -240,8 +240,8 @@ def _untrusted(host: str, options: Any, files: list[str]) -> RefusedError:
     )
 
 
-def _cut(host: str, error: BaseException) -> AwayError:
-    return AwayError(f"the connection to {host} broke: {_words(error)}")
+def _cut(host: str, error: BaseException) -> UnreachableError:
+    return UnreachableError(f"the connection to {host} broke: {_words(error)}")
 
 
 def _words(error: BaseException) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.placing import PLACE_SECONDS
 from drumline.errors import DrumlineError
@@ -24,7 +24,7 @@ async def supply(link: Link, bring: Callable[[], Awaitable[None]], is_wanted: Ca
         try:
             await bring()
         except DrumlineError as error:
-            if not (isinstance(error, AwayError) or not link.is_up):
+            if not (isinstance(error, UnreachableError) or not link.is_up):
                 raise
             await asyncio.sleep(_PAUSE_SECONDS)
         else:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from drumline.engine.agent.answers import Done, PulsesAnswer, SocketsAnswer, UsageAnswer
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.answers import Done, SocketsAnswer, UsageAnswer, WorkSamplesAnswer
+from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.orders import by
 from drumline.engine.ssh.receiver import Receiver
@@ -47,13 +47,13 @@ class Survey:
                     found.append(by_our_clock(each, link.skew_seconds))
         return [*found, *self._replicas.used()]
 
-    async def pulses(self) -> list[WorkSample]:
+    async def work_samples(self) -> list[WorkSample]:
         """Return what all replicas have done so far."""
-        answers = await self._ask_all({"do": "pulses"}, PulsesAnswer)
+        answers = await self._ask_all({"do": "work_samples"}, WorkSamplesAnswer)
         return [
             each
             for link, answer in answers
-            for life, each in _by_life(answer.pulses).items()
+            for life, each in _by_life(answer.work_samples).items()
             if self._receiver.is_given(link.host.name, life)
         ]
 
@@ -84,7 +84,7 @@ class Survey:
         known = [kept for life in lives if (kept := self._replicas.get(life)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:
-            names = [life_to_data(each.id) for each in theirs]
+            names = [incarnation_to_text(each.id) for each in theirs]
             message = {"do": "stacks", "gently": gently, "lives": names}
             with suppress(TimeoutError, DrumlineError):  # a replica that cannot be looked at has none
                 await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)

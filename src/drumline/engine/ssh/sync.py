@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from drumline.engine.agent.client import Agent
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
 from drumline.engine.agent.send import Carried, carry, lay_out
 from drumline.engine.project.own import own_folders
@@ -186,7 +186,7 @@ class ProjectSync:
     def _reached(self, host: str) -> Route:
         route = self._hosts[host].route
         if route is None:
-            raise AwayError(f"{host} does not answer")
+            raise UnreachableError(f"{host} does not answer")
         return route
 
     def _folders_here(self) -> dict[str, Path]:
@@ -259,14 +259,14 @@ def _is_project(plan: Plan) -> bool:
 
 
 async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[Reachable]) -> None:
-    """Await this; raise AwayError if hosts send next to nothing for a while."""
+    """Await this; raise UnreachableError if hosts send next to nothing for a while."""
     task = asyncio.ensure_future(fetching)
     received = _received_bytes(hosts)
     try:
         while not (await asyncio.wait({task}, timeout=_STALLED_SECONDS))[0]:
             before, received = received, _received_bytes(hosts)
             if abs(received - before) < _STALLED_BYTES:
-                raise AwayError(f"its host has sent next to nothing for {_STALLED_SECONDS:g} s")
+                raise UnreachableError(f"its host has sent next to nothing for {_STALLED_SECONDS:g} s")
         await task
     finally:
         task.cancel()

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from drumline.engine.agent.bootstrap import Setup, start_agent
 from drumline.engine.agent.client import Agent
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.package import package_data, package_name
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class Channel:
             if cut:
                 self._stdin.close()
                 await self._process.wait()
-                raise AwayError(f"the connection to {self._host.host} broke")
+                raise UnreachableError(f"the connection to {self._host.host} broke")
             return
         self._stdin.write(data)
         await self._stdin.drain()
@@ -161,7 +161,7 @@ class LyingAgent:
 
     async def readexactly(self, size: int) -> bytes:
         if len(self._said) < size:
-            raise AwayError("the connection to gpu1 broke")
+            raise UnreachableError("the connection to gpu1 broke")
         return self._take(size)
 
     async def said_last(self) -> str:

@@ -12,9 +12,9 @@ from drumline.engine.agent.answers import (
     FactsAnswer,
     PlaceAnswer,
     PortsAnswer,
-    PulsesAnswer,
     SocketsAnswer,
     UsageAnswer,
+    WorkSamplesAnswer,
     read_answer,
 )
 
@@ -42,7 +42,7 @@ TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
         (PlaceAnswer, {"places": {"worker.0": PLACE}, "remarks": ["a"]}),
         (PortsAnswer, {"holders": [{"port": 80, "user": "me"}]}),
         (UsageAnswer, {"usage": [{**LIFE, **TIMES}]}),
-        (PulsesAnswer, {"pulses": [{**LIFE, "cpu_seconds": 1.0}]}),
+        (WorkSamplesAnswer, {"work_samples": [{**LIFE, "cpu_seconds": 1.0}]}),
         (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [80], "connected": ["[::1]:80"]}]}),
     ],
 )

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.engine.agent.frames import Frame, FrameParser
-from drumline.engine.agent.launches import launch_from_data, launch_to_data, life_from_data, life_to_data
+from drumline.engine.agent.launches import incarnation_from_text, incarnation_to_text, launch_from_data, launch_to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Resources, Secret, Shared
 from drumline.run.incarnation import Incarnation
 
@@ -27,7 +27,7 @@ def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int])
 
 def test_a_life_is_a_word() -> None:
     life = Incarnation(ReplicaId("worker", 3), 2, 1)
-    assert life_from_data(life_to_data(life)) == life
+    assert incarnation_from_text(incarnation_to_text(life)) == life
 
 
 def test_a_launch_is_the_same_over_there_but_its_secrets_are_said() -> None:

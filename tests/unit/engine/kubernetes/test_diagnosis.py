@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from drumline.engine.health import FINE, MISSING, UNSURE
+from drumline.engine.doctor_checks import MISSING, NOTE, OK
 from drumline.engine.kubernetes import capacity, diagnosis
 from drumline.engine.kubernetes.capacity import Amount, Node
 from drumline.engine.kubernetes.objects import kinds_of
@@ -50,7 +50,7 @@ def pod(on: str, *cpus: str, phase: str = "Running", before: str = "0") -> dict[
 
 @pytest.mark.parametrize(
     ("text", "verdict"),
-    [("v1.35.8", FINE), ("v1.29.0-gke.1", FINE), ("v1.28.9+k3s1", MISSING), ("1.9", MISSING), ("", UNSURE)],
+    [("v1.35.8", OK), ("v1.29.0-gke.1", OK), ("v1.28.9+k3s1", MISSING), ("1.9", MISSING), ("", NOTE)],
 )
 def test_an_old_server_is_refused(text: str, verdict: str) -> None:
     found = diagnosis.check_version(text)
@@ -91,10 +91,10 @@ def nodes(*free: Amount, whole: Amount | None = None) -> list[Node]:
 
 def test_a_gang_that_fits_fits_whole() -> None:
     two = [Resources(cpus=2), Resources(cpus=1), Resources(cpus=3)]
-    assert diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == FINE
+    assert diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == OK
     found = diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
     assert (found.verdict, found.words.partition(";")[0]) == (
-        UNSURE,
+        NOTE,
         "not now: no place is left for worker.1, who wants 1 cpus, 0 B",
     )
     found = diagnosis.check_capacity(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
@@ -104,7 +104,7 @@ def test_a_gang_that_fits_fits_whole() -> None:
 
 
 def test_who_asks_for_nothing_fits_on_a_full_node() -> None:
-    assert diagnosis.check_capacity(nodes(Amount(-0.5, -1)), line(Resources())).verdict == FINE
+    assert diagnosis.check_capacity(nodes(Amount(-0.5, -1)), line(Resources())).verdict == OK
 
 
 CLASSES = [
@@ -120,11 +120,11 @@ CLASSES = [
 @pytest.mark.parametrize(
     ("volume", "verdict", "words"),
     [
-        (None, FINE, "class usual, the default (example.com/usual)"),
-        (Volume(size_bytes=GIB), FINE, "ReadWriteOnce, bound where the chief runs"),
-        (Volume(size_bytes=GIB, storage_class="slow"), FINE, "class slow (example.com/slow)"),
+        (None, OK, "class usual, the default (example.com/usual)"),
+        (Volume(size_bytes=GIB), OK, "ReadWriteOnce, bound where the chief runs"),
+        (Volume(size_bytes=GIB, storage_class="slow"), OK, "class slow (example.com/slow)"),
         (Volume(size_bytes=GIB, storage_class="fast"), MISSING, "there is no storage class `fast`"),
-        (Volume(size_bytes=GIB, access="ReadWriteMany"), UNSURE, "asked for ReadWriteMany"),
+        (Volume(size_bytes=GIB, access="ReadWriteMany"), NOTE, "asked for ReadWriteMany"),
     ],
 )
 def test_a_claim_needs_a_class(volume: Volume | None, verdict: str, words: str) -> None:
@@ -135,14 +135,14 @@ def test_a_claim_needs_a_class(volume: Volume | None, verdict: str, words: str) 
 
 def test_without_a_default_class_the_spec_has_to_name_one() -> None:
     assert diagnosis.check_storage(CLASSES[:1], Volume(size_bytes=GIB)).verdict == MISSING
-    assert diagnosis.check_storage(CLASSES[:1], None).verdict == UNSURE
+    assert diagnosis.check_storage(CLASSES[:1], None).verdict == NOTE
 
 
 def test_whether_policies_are_enforced_is_a_guess_from_what_runs_on_the_nodes() -> None:
     assert diagnosis.check_policies(["kube-proxy", "calico-node"], needed=True).words == (
         "probably enforced, by calico-node"
     )
-    assert diagnosis.check_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == UNSURE
+    assert diagnosis.check_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == NOTE
 
 
 def test_rights_are_those_that_this_run_needs() -> None:
@@ -173,4 +173,4 @@ def test_what_is_listed_when_a_run_is_removed_is_what_its_user_had_to_be_allowed
 def test_a_builder_is_needed_only_by_who_builds(tmp_path: object) -> None:
     nobody = {"PATH": str(tmp_path)}
     assert diagnosis.check_builder(nobody, needed=True).verdict == MISSING
-    assert diagnosis.check_builder(nobody, needed=False).verdict == UNSURE
+    assert diagnosis.check_builder(nobody, needed=False).verdict == NOTE

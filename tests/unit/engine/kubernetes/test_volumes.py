@@ -11,7 +11,7 @@ import pytest
 
 from drumline.engine.kubernetes import names, output
 from drumline.engine.kubernetes.output import ClusterOutput
-from drumline.engine.output import Written
+from drumline.engine.output import RunOutput
 from unit.engine.kubernetes.cluster_objects import plan_of
 
 Json = dict[str, Any]
@@ -60,7 +60,7 @@ def server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S
 
 
 def claims() -> ClusterOutput:
-    return ClusterOutput(cast("Written", type("Written", (), {"plan": PLAN})()))
+    return ClusterOutput(cast("RunOutput", type("RunOutput", (), {"plan": PLAN})()))
 
 
 @pytest.mark.parametrize("server", [claim_of(names.base(PLAN))], indirect=True)

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.ssh.shell import SshChannel
 
 MIB = 1 << 20
@@ -83,7 +83,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
 
 
 def test_a_connection_that_ends_too_early_is_broken() -> None:
-    with pytest.raises(AwayError, match="the connection to h1 broke"):
+    with pytest.raises(UnreachableError, match="the connection to h1 broke"):
         asyncio.run(channel(iter((b"abc",))).readexactly(4))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.engine.health import Health
+from drumline.engine.doctor_checks import DoctorCheck
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.assign import Room
 from drumline.engine.ssh.diagnosis import Found
@@ -19,13 +19,13 @@ def found(name: str, version: str = "3.11.2", *, gpus: int | None = None, **more
     return Found(Host(name, gpus=gpus), version=version, **known)  # type: ignore[arg-type]
 
 
-def brief(health: Health | None) -> tuple[str, str]:
+def brief(health: DoctorCheck | None) -> tuple[str, str]:
     assert health
     return health.verdict, health.words
 
 
 def test_a_host_that_cannot_be_used_says_only_why() -> None:
-    assert diagnosis.judge_host(Found(Host("a"), "a does not answer", "try")) == Health(
+    assert diagnosis.judge_host(Found(Host("a"), "a does not answer", "try")) == DoctorCheck(
         "a", "missing", "a does not answer", "try"
     )
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
 from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED
@@ -91,7 +91,7 @@ def test_what_a_host_says_again_after_a_break_is_not_doubled(story: Story) -> No
     story.log("a", 0, "one\ntwo\n")
     story.log("a", 4, "two\nthree\n")
     assert story.lines == ["a: one", "a: two", "a: three"]
-    assert next(story.helpers.orders("a"))["offsets"] == {life_to_data(LIFE): 14}
+    assert next(story.helpers.orders("a"))["offsets"] == {incarnation_to_text(LIFE): 14}
 
 
 def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path
     again = Story(tmp_path, ("a", "b", "c"))  # a host more answers by now
     assert list(again.helpers.begin(LIFE, again.hosts)) == ["a", "b"]
     again.helpers.go(LIFE, "a", "plan of a")
-    assert next(again.helpers.orders("a"))["offsets"] == {life_to_data(LIFE): 6}
+    assert next(again.helpers.orders("a"))["offsets"] == {incarnation_to_text(LIFE): 6}
     again.log("a", 6, "o\n")
     assert again.lines == ["a: one", "a: two"]
     again.helpers.go(LIFE, "b", "plan of b")

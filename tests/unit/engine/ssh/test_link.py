@@ -13,7 +13,7 @@ import pytest
 
 from drumline.engine.agent.answers import ClockAnswer, Done
 from drumline.engine.agent.client import Channel
-from drumline.engine.agent.errors import AwayError, MalformedError
+from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.agent.frames import DATA_BYTES
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.inbox import Inbox, Received
@@ -44,7 +44,7 @@ class Mute:
         self.asked.set()
         if self._is_deaf:
             await self._broken.wait()
-            raise AwayError("the connection to h1 broke")
+            raise UnreachableError("the connection to h1 broke")
 
     async def readline(self, most_bytes: int) -> bytes:
         del most_bytes
@@ -118,7 +118,7 @@ def test_who_waits_for_an_answer_when_a_connection_breaks_is_told_and_nobody_com
         asked = asyncio.ensure_future(door.ask({"do": "clock"}, Done))
         await asyncio.sleep(0)
         mute.cut()
-        with pytest.raises(AwayError, match="the connection to h1 broke"):
+        with pytest.raises(UnreachableError, match="the connection to h1 broke"):
             await asked
         await end(keeping)
 
@@ -132,7 +132,7 @@ def test_who_waits_for_a_host_has_it_tried_again_at_once() -> None:
         tries.append(True)
         if len(tries) < 9:
             asyncio.get_running_loop().call_soon(lambda: waiting.append(asyncio.ensure_future(door.wait_connected(60))))
-            raise AwayError("h1 does not answer")
+            raise UnreachableError("h1 does not answer")
         door.hear_from(Mute())
 
     waiting: list[asyncio.Future[bool]] = []

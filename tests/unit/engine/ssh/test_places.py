@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from drumline.engine.agent.errors import AwayError
+from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import Facts
 from drumline.engine.ssh.link import Link
@@ -114,7 +114,7 @@ def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is
 
 
 def test_a_host_that_is_known_to_be_away_is_named_with_the_reason(story: Story) -> None:
-    story.link.trouble = AwayError("a cannot be reached: connection refused")
+    story.link.trouble = UnreachableError("a cannot be reached: connection refused")
     with pytest.raises(MustWait, match=r"waits for a to answer \(a cannot be reached: connection refused\)"):
         story.ask(0)
 
@@ -130,5 +130,5 @@ def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_
     with pytest.raises(InputError, match="without b: prepare is not done on b"):
         asyncio.run(placing.replace(failed={"b"}).place(0))
     alone = placing.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
-    with pytest.raises(AwayError, match="a does not answer"):  # when it is asked for a place
+    with pytest.raises(UnreachableError, match="a does not answer"):  # when it is asked for a place
         asyncio.run(alone.place(0))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.output import Written
-from drumline.engine.ssh.remains import describe_output, doubts, remains
+from drumline.engine.output import RunOutput
+from drumline.engine.ssh.remains import describe_output, remains, unverified_hosts
 from drumline.load.engine import plan_spec
 from drumline.plan.types import Plan
 from drumline.run.origin import ORIGIN, Origin
@@ -24,10 +24,10 @@ def plan(options: str = "") -> Plan:
     return plan_spec(spec, run="4", on="ssh")
 
 
-def written(folder: Path, origin: Origin | None, own: Plan | None = None) -> Written:
+def written(folder: Path, origin: Origin | None, own: Plan | None = None) -> RunOutput:
     if origin:
         (folder / ORIGIN).write_text(origin.to_json())
-    return Written(own or plan(), Path("/project/out"), folder)
+    return RunOutput(own or plan(), Path("/project/out"), folder)
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_an_output_that_is_fetched_again_and_again_says_when_it_was_last(tmp_pat
 def test_what_hosts_share_stays_there_and_what_was_fetched_into_the_project_stays_here(tmp_path: Path) -> None:
     assert list(remains(written(tmp_path, FETCHED))) == ["its output stays in /project/out"]
     assert list(remains(written(tmp_path, Origin("gpu1", "/there")))) == ["its output stays in /there on gpu1"]
-    inside = Written(plan(), tmp_path / "output", tmp_path)
+    inside = RunOutput(plan(), tmp_path / "output", tmp_path)
     (tmp_path / ORIGIN).unlink()
     assert list(remains(inside)) == []
 
 
 def test_hosts_in_doubt_are_those_that_the_supervisor_noted_with_their_lease(tmp_path: Path) -> None:
-    assert list(doubts(written(tmp_path, None))) == []
+    assert list(unverified_hosts(written(tmp_path, None))) == []
     (tmp_path / UNREACHED).write_text("gpu1\ngpu2 1700000000\n")
     own = plan(", lease: 2m")
-    assert list(doubts(written(tmp_path, None, own))) == [
+    assert list(unverified_hosts(written(tmp_path, None, own))) == [
         UnverifiedHost("gpu1", None, 120.0),
         UnverifiedHost("gpu2", 1.7e9, 120.0),
     ]

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.engine.agent.answers import PulsesAnswer, ReplicaSockets, SocketsAnswer, UsageAnswer
+from drumline.engine.agent.answers import ReplicaSockets, SocketsAnswer, UsageAnswer, WorkSamplesAnswer
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId
@@ -28,7 +28,7 @@ ANSWERS: dict[str, object] = {
             for life in (OURS, THEIRS)
         )
     ),
-    "pulses": PulsesAnswer(
+    "work_samples": WorkSamplesAnswer(
         tuple(
             WorkSample(life.replica, life.attempt, life.incarnation, float(at))
             for at in range(1000)
@@ -67,6 +67,6 @@ def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(s
     assert asyncio.run(survey.usage(watched=False)) == [
         Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)
     ]
-    assert asyncio.run(survey.pulses()) == [WorkSample(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
+    assert asyncio.run(survey.work_samples()) == [WorkSample(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
     (sockets,) = asyncio.run(survey.sockets())
     assert sockets.listening == {1000}

@@ -14,7 +14,7 @@ from drumline.engine.kubernetes.image.builder import INSTALL, explain_no_builder
 from drumline.engine.kubernetes.image.recipe import Recipe
 from drumline.engine.kubernetes.plan_options import cluster_of, with_cluster
 from drumline.engine.local.processes import Processes
-from drumline.engine.protocol import Site, Tell
+from drumline.engine.protocol import ReportEvent, Site
 from drumline.errors import EngineError
 from drumline.plan.types import BUILD, Launch, Place, Plan, Replica, Resources
 from drumline.record import to_dict
@@ -45,7 +45,7 @@ def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
 class BuildHelper:
     """Starts, stops and watches the build of one run."""
 
-    def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: Tell) -> None:
+    def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: ReportEvent) -> None:
         self._site = site
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, tell=tell)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.abilities import Sabotable, Saboteur
+from drumline.engine.abilities import FaultInjector, Sabotable
 from drumline.errors import EngineError
 from drumline.plan.types import ReplicaId
 from drumline.run.drill import Fault
@@ -16,8 +16,8 @@ from scaffold.supervised import SessionRecorder, able, watch, worker
 from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 
-def saboteur_of(testbed: EngineTestBed) -> Saboteur:
-    return able(testbed.make_engine(), Sabotable).saboteur()
+def saboteur_of(testbed: EngineTestBed) -> FaultInjector:
+    return able(testbed.make_engine(), Sabotable).fault_injector()
 
 
 def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
@@ -28,42 +28,42 @@ def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
 def test_who_is_killed_or_asked_to_leave_is_told_to_have_ended_so(
     testbed: EngineTestBed, tmp_path: Path, harm: Fault, exit_: Exit
 ) -> None:
-    saboteur = saboteur_of(testbed)
+    fault_injector = saboteur_of(testbed)
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     recorder.start()
     recorder.until_started()
-    saboteur.hurt(traces(recorder, worker(1)), worker(1), harm)
+    fault_injector.inject(traces(recorder, worker(1)), worker(1), harm)
     recorder.until(recorder.ends)
     assert recorder.exits() == {worker(1): exit_}
     with pytest.raises(EngineError, match="has no process"):
-        saboteur.hurt(traces(recorder, worker(1)), worker(1), harm)
-    saboteur.heal(traces(recorder, worker(1)), worker(1), harm)
+        fault_injector.inject(traces(recorder, worker(1)), worker(1), harm)
+    fault_injector.undo(traces(recorder, worker(1)), worker(1), harm)
     recorder.stop()
     recorder.until_ended()
 
 
 def test_who_is_paused_goes_on_when_it_is_healed(testbed: EngineTestBed, tmp_path: Path) -> None:
-    saboteur = saboteur_of(testbed)
+    fault_injector = saboteur_of(testbed)
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=1))
     recorder.start()
     recorder.until_started()
-    saboteur.hurt(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
+    fault_injector.inject(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
     testbed.open(1)
     recorder.until(recorder.ends)
     assert recorder.exits() == {worker(0): Exit(0)}
-    saboteur.heal(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
+    fault_injector.undo(traces(recorder, worker(1)), worker(1), Fault.PAUSE)
     recorder.until_ended()
     assert recorder.exits() == {worker(0): Exit(0), worker(1): Exit(0)}
 
 
 def test_nobody_is_hurt_who_has_not_begun(testbed: EngineTestBed, tmp_path: Path) -> None:
-    saboteur = saboteur_of(testbed)
+    fault_injector = saboteur_of(testbed)
     with pytest.raises(EngineError, match="has no process"):
-        saboteur.hurt(tmp_path, worker(0), Fault.KILL)
+        fault_injector.inject(tmp_path, worker(0), Fault.KILL)
 
 
 def test_a_network_that_others_use_is_not_cut(testbed: EngineTestBed, tmp_path: Path) -> None:
-    saboteur = saboteur_of(testbed)
+    fault_injector = saboteur_of(testbed)
     plan = watch(testbed, tmp_path, LASTING).plan
-    assert "network" in (saboteur.objection(plan, Fault.CUT) or "")
-    assert saboteur.objection(plan, Fault.KILL) is None
+    assert "network" in (fault_injector.find_problem(plan, Fault.CUT) or "")
+    assert fault_injector.find_problem(plan, Fault.KILL) is None

@@ -10,7 +10,7 @@ from drumline.engine.protocol import Site
 from drumline.plan.types import Plan
 from drumline.record import Record
 
-FINE, UNSURE, MISSING = "ok", "note", "missing"
+OK, NOTE, MISSING = "ok", "note", "missing"
 # By framework: the names under which it is installed.
 PACKAGES = {
     "tensorflow": ("tensorflow", "tensorflow-cpu", "tf-nightly"),
@@ -20,7 +20,7 @@ PACKAGES = {
 }
 
 
-class Health(Record):
+class DoctorCheck(Record):
     """One thing that was looked at: fine, only worth a note, or missing; and what to do about it."""
 
     subject: str
@@ -29,7 +29,7 @@ class Health(Record):
     hint: str = ""
 
 
-class Patient(Record):
+class DoctorTarget(Record):
     """What is to run there: a plan, if there is a spec; and where to look, as far as somebody said."""
 
     engine: str
@@ -39,11 +39,11 @@ class Patient(Record):
     options: Mapping[str, object] = MappingProxyType({})  # of the plan, or those that one would have
 
 
-def lacking(framework: str, words: str, remedy: str) -> Health:
+def missing_framework(framework: str, words: str, remedy: str) -> DoctorCheck:
     """A framework that is not there as it should be."""
     own = "`tensorflow: {version: …}`" if framework == "tensorflow" else "`environment: [LINES]`"
     hint = f"{remedy}, or let {own} do it for the run; `framework: plain`, if the script needs none"
-    return Health(framework, MISSING, words, hint)
+    return DoctorCheck(framework, MISSING, words, hint)
 
 
 def free_bytes(folder: Path) -> int | None:

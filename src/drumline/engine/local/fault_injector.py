@@ -23,33 +23,33 @@ from drumline.runtime.keeper import boot_id, enter_namespace
 _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.TERM: signal.SIGTERM, Fault.PAUSE: signal.SIGSTOP}
 
 
-class LocalSaboteur:
+class LocalFaultInjector:
     """Sends signals to processes of this machine, and pulls the cables of private networks."""
 
-    def objection(self, plan: Plan, harm: Fault) -> str | None:
-        """Only a network of the line's own can be cut without harm to others."""
-        if harm is Fault.CUT and not local_plan(plan).private_network:
+    def find_problem(self, plan: Plan, fault: Fault) -> str | None:
+        """Only a network of the line's own can be cut without fault to others."""
+        if fault is Fault.CUT and not local_plan(plan).private_network:
             return "a network can be cut only where the line has one of its own: `engine: {local: {network: private}}`"
         return None
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
+    def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
         trace = read_trace(traces / TRACE)
         if not trace.is_running(boot_id()):
             raise EngineError(f"{replica} has no process that could be hurt")
-        if harm is Fault.CUT:
+        if fault is Fault.CUT:
             _switch(trace, replica, on=False)
         else:
-            _signal(trace, replica, _SIGNALS[harm])
+            _signal(trace, replica, _SIGNALS[fault])
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
+    def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
         """Let it go on, or plug it in again, if it lives."""
         trace = read_trace(traces / TRACE)
         if trace.is_running(boot_id()):
             with suppress(EngineError):  # it has just ended
-                if harm is Fault.PAUSE:
+                if fault is Fault.PAUSE:
                     _signal(trace, replica, signal.SIGCONT)
-                elif harm is Fault.CUT:
+                elif fault is Fault.CUT:
                     _switch(trace, replica, on=True)
 
 

@@ -11,7 +11,7 @@ from drumline.plan.types import Launch, Shared
 LONGEST_STRING_BYTES = 131_071
 
 
-def too_long(launches: Sequence[Launch]) -> Iterator[str]:
+def too_long_arguments(launches: Sequence[Launch]) -> Iterator[str]:
     """Variables and words that no process can be given; of many alike, the first is named."""
     said = set()
     for launch in launches:

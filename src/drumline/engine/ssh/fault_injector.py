@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from drumline.engine.agent.answers import Done
-from drumline.engine.agent.launches import life_to_data
+from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.notes import read_notes
 from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
 from drumline.engine.ssh.planned import hosts_of
@@ -18,36 +18,36 @@ from drumline.run.drill import Fault
 from drumline.run.incarnation import Incarnation
 
 
-class SshSaboteur:
+class SshFaultInjector:
     """Sends signals to processes of hosts."""
 
-    def objection(self, plan: Plan, harm: Fault) -> str | None:
+    def find_problem(self, plan: Plan, fault: Fault) -> str | None:
         """A host's network is not the line's own."""
         del plan
-        if harm is Fault.CUT:
+        if fault is Fault.CUT:
             return "the network of a host is not cut from here: others may use it"
         return None
 
-    def hurt(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
+    def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
         """Do this to the life with these traces; raise EngineError if it does not live."""
-        asyncio.run(_harm(traces, replica, harm, heal=False))
+        asyncio.run(_request(traces, replica, fault, undo=False))
 
-    def heal(self, traces: Path, replica: ReplicaId, harm: Fault) -> None:
+    def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
         """Undo that."""
-        asyncio.run(_harm(traces, replica, harm, heal=True))
+        asyncio.run(_request(traces, replica, fault, undo=True))
 
 
-async def _harm(traces: Path, replica: ReplicaId, harm: Fault, *, heal: bool) -> None:
+async def _request(traces: Path, replica: ReplicaId, fault: Fault, *, undo: bool) -> None:
     host = read_notes(traces).get("host")
     if host is None:
         raise EngineError(f"{replica} has no process that could be hurt")
     hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
-    life = life_to_data(Incarnation(replica, attempt, incarnation))
+    life = incarnation_to_text(Incarnation(replica, attempt, incarnation))
     own = next((each for each in hosts.all if each.name == host), None)
     if own is None:
         raise EngineError(f"{replica} has no process that could be hurt")
-    message = {"do": "sabotage", "life": life, "harm": harm.value, "heal": heal}
+    message = {"do": "inject_fault", "life": life, "fault": fault.value, "undo": undo}
     message |= {"folder": runs_folder(hosts), "run": hosts.unique, "host": agent_folder(own)}
     shell = await connect(host, config=hosts.config)
     try:
