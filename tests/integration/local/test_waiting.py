@@ -234,7 +234,7 @@ def test_a_claim_lasts_from_attempt_to_attempt(machine: Workspace) -> None:
 
 def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insists(machine: Workspace) -> None:
     machine.write_spec(f"{RUN}\nroles: {{worker: 3}}\nresources: {{gpus: 2}}")
-    numbers = "this line asks for 6 gpus (3 workers with 2), this machine has 4"
+    numbers = "the run asks for 6 gpus (3 workers with 2), this machine has 4"
     answer = machine.run("train", "-d")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == f"error: {numbers}\nhint: ask for less, or insist with `--oversubscribe`\n"
@@ -260,7 +260,7 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
 
 def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(machine: Workspace) -> None:
     machine.write_spec(f"{RUN}\nresources: {{cpus: 9999, gpus: 5}}")
-    sentence = r"this line asks for {} \(1 worker with \d+\), this machine has [\d.]+"
+    sentence = r"the run asks for {} \(1 worker with \d+\), this machine has [\d.]+"
     both = "; ".join(sentence.format(amount) for amount in ("9999 cpus", "5 gpus"))
     assert re.match(f"error: {both}\nhint: ", machine.run("train", "-d").err)
 
@@ -284,7 +284,7 @@ def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: Workspace) -> No
     holder = train(machine, 4)
     wait_up(holder)
     machine.write_spec(f"{show}\nroles: {{worker: 1}}")
-    remark = "every GPU is claimed, so that worker.0 sees none; with `resources: {gpus: 1}` a run waits for one"
+    remark = "every GPU is claimed, so worker.0 sees none; with `resources: {gpus: 1}` a run waits for one"
     assert f"Warning: {remark}\n" in machine.run("train").out
     assert f"warning: {remark}\n" in machine.run("check").err
     assert Run(machine, "7").state.warnings == (remark,)

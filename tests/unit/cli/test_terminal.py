@@ -173,7 +173,7 @@ ALLOWED = {
     "engine/log.py": "the supervisor's log",
     "engine/kubernetes/image/build.py": "a helper's log",
     "engine/kubernetes/output.py": "one sentence before a shell opens, by a stream that escapes",
-    "engine/local/fault_injector.py": "why a cable cannot be switched, to the process that asked for it",
+    "engine/local/fault_injector.py": "why a link cannot be set, to the process that asked for it",
     "engine/ssh/output.py": "one sentence before a shell opens, by a stream that escapes",
     "supervise/detach.py": "the supervisor's log",
     "supervise/remote.py": "an answer, to an engine",

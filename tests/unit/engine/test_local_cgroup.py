@@ -83,11 +83,11 @@ def test_a_container_sees_a_part_of_the_tree(root: str, own: str, inside: str, t
     [
         ("", "/", "this kernel has no memory cgroups"),
         ("3:cpu:/\n", "/", "this kernel has no memory cgroups"),
-        ("4:memory:/gone\n", "/", "the cgroup /gone, in which we are, is mounted nowhere"),
-        ("4:memory:/docker/47\n", "/docker/4", "the cgroup /docker/47, in which we are, is mounted nowhere"),
-        ("4:memory:/../other\n", "/", "the cgroup /../other, in which we are, is mounted nowhere"),
-        ("4:memory:/..\n", "/", "the cgroup /.., in which we are, is mounted nowhere"),
-        ("0::/\n", "/", "the cgroup /, in which we are, is mounted nowhere"),
+        ("4:memory:/gone\n", "/", "the own cgroup /gone is not mounted"),
+        ("4:memory:/docker/47\n", "/docker/4", "the own cgroup /docker/47 is not mounted"),
+        ("4:memory:/../other\n", "/", "the own cgroup /../other is not mounted"),
+        ("4:memory:/..\n", "/", "the own cgroup /.. is not mounted"),
+        ("0::/\n", "/", "the own cgroup / is not mounted"),
     ],
 )
 def test_a_group_that_cannot_be_seen_is_no_ground(cgroups: str, root: str, sentence: str, tmp_path: Path) -> None:
@@ -120,7 +120,9 @@ def test_a_group_that_has_limited_ones_below_it_is_used_as_it_is(tmp_path: Path)
 
 def test_root_takes_no_group_that_was_not_left_to_it(tmp_path: Path) -> None:
     own = delegated(tmp_path / "session-3.scope")
-    with pytest.raises(NoCgroupError, match=r"is not left to this user; `systemd-run --scope -p Delegate=yes drumline"):
+    with pytest.raises(
+        NoCgroupError, match=r"is not delegated to this user; `systemd-run --scope -p Delegate=yes drumline"
+    ):
         prepare(own, privileged=True)
     assert not (own / ASIDE).exists()
     assert (own / "cgroup.subtree_control").read_text() == ""
@@ -133,7 +135,7 @@ def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
         os.setxattr(own, "user.delegate", b"1")
     except OSError:
         # A file system without such marks can hold none; then it is the refusal that has to be right.
-        with pytest.raises(NoCgroupError, match="is not left to this user"):
+        with pytest.raises(NoCgroupError, match="is not delegated to this user"):
             prepare(own, privileged=True)
     else:
         assert prepare(own, privileged=True) == own
@@ -146,14 +148,14 @@ def test_a_group_without_the_memory_controller_says_who_gives_one(tmp_path: Path
         prepare(own, privileged=False)
     assert str(refused.value) == (
         f"the cgroup {own} has no memory controller;"
-        " `systemd-run --user --scope -p Delegate=yes drumline train` gives a run one of its own"
+        " `systemd-run --user --scope -p Delegate=yes drumline train` gives a run its own cgroup"
     )
 
 
 def test_who_cannot_go_aside_is_put_back(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own")
     (own / ASIDE).mkdir()  # and the kernel gave it no files
-    with pytest.raises(NoCgroupError, match="cannot have limited ones below it: No such file or directory"):
+    with pytest.raises(NoCgroupError, match="cannot have limited groups below it: No such file or directory"):
         prepare(own, privileged=False)
     assert not (own / ASIDE).exists()
 

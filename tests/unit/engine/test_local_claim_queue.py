@@ -97,17 +97,17 @@ def test_a_line_asks_for_what_all_its_replicas_ask_for() -> None:
         ("roles: {worker: 4}\nresources: {cpus: 1, memory: 4GiB, gpus: 1}", []),
         (
             "roles: {worker: 4}\nresources: {cpus: 16}",
-            ["this line asks for 64 cpus (4 workers with 16), this machine has 4"],
+            ["the run asks for 64 cpus (4 workers with 16), this machine has 4"],
         ),
         (
             "roles: {chief: {resources: {gpus: 4}}, worker: {replicas: 3, first: {resources: {gpus: 2}}}}",
-            ["this line asks for 6 gpus (1 chief with 4 and 1 worker with 2), this machine has 4"],
+            ["the run asks for 6 gpus (1 chief with 4 and 1 worker with 2), this machine has 4"],
         ),
         (
             "roles: {worker: 2}\nresources: {cpus: 2.5, memory: 10GiB}",
             [
-                "this line asks for 5 cpus (2 workers with 2.5), this machine has 4",
-                "this line asks for 20.0 GiB of memory (2 workers with 10.0 GiB), this machine has 16.0 GiB",
+                "the run asks for 5 cpus (2 workers with 2.5), this machine has 4",
+                "the run asks for 20.0 GiB of memory (2 workers with 10.0 GiB), this machine has 16.0 GiB",
             ],
         ),
     ],
@@ -118,7 +118,7 @@ def test_more_than_there_is_is_named_with_its_numbers(text: str, expected: list[
 
 def test_a_machine_without_gpus_has_none() -> None:
     (shortage,) = describe_excess(plan_of("resources: {gpus: 1}"), Capacity(4, GIB))
-    assert shortage == "this line asks for 1 gpu (1 worker with 1), this machine has none"
+    assert shortage == "the run asks for 1 gpu (1 worker with 1), this machine has none"
 
 
 def test_runs_stand_in_line_by_their_numbers() -> None:

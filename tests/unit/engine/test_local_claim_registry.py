@@ -49,7 +49,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 def die(ledger: ClaimRegistry) -> None:
     """As the kernel ends a supervisor: everything is closed and nothing is done."""
-    ledger._forget()
+    ledger._unwatch()
     for descriptor in ledger.descriptors:
         os.close(descriptor)
     ledger._own = None

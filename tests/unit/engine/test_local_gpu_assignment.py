@@ -65,7 +65,7 @@ def test_as_many_as_asked_and_of_the_rest_an_even_share_for_those_who_compute(
             "01",
             [
                 (
-                    "every GPU is claimed, so that worker.0 and worker.1 see none;"
+                    "every GPU is claimed, so worker.0 and worker.1 see none;"
                     " with `resources: {gpus: 1}` a run waits for one"
                 )
             ],

@@ -29,9 +29,9 @@ def device(number: int = 0, **known: Any) -> Device:
 
 
 def usages(
-    devices: list[Device], *seers: GpuReplica, everyone: Collection[int] = (), outermost: bool = False
+    devices: list[Device], *replicas: GpuReplica, pids: Collection[int] = (), is_initial: bool = False
 ) -> list[GpuUsage | None]:
-    return attribute_usage(devices, seers, everyone=everyone, outermost=outermost)
+    return attribute_usage(devices, replicas, pids=pids, is_initial=is_initial)
 
 
 FIRST, SECOND = GpuReplica(frozenset({10, 11}), None), GpuReplica(frozenset({20}), None)
@@ -92,15 +92,15 @@ def test_where_processes_cannot_be_told_apart_who_has_a_gpu_alone_has_all_of_it(
 
 def test_who_uses_nothing_of_a_gpu_is_told_so_where_numbers_are_the_machines_own() -> None:
     idle = device(memory={}, shares={})
-    assert usages([idle], FIRST, SECOND, outermost=True) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
+    assert usages([idle], FIRST, SECOND, is_initial=True) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
     taken = device(memory={30: GIB}, shares={30: 1.0})  # by somebody whom we can see
-    assert usages([taken], FIRST, SECOND, everyone={10, 20, 30}) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
+    assert usages([taken], FIRST, SECOND, pids={10, 20, 30}) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
 
 
 def test_a_gpu_that_counts_memory_but_no_time_by_process_says_how_busy_it_is_as_a_whole() -> None:
     old = device(memory={10: GIB}, shares=None)
     assert usages([old], FIRST) == [GpuUsage(0.9, GIB, 80 * GIB, 1, is_whole=True)]
-    assert usages([old], FIRST, SECOND, everyone={10, 20}) == [
+    assert usages([old], FIRST, SECOND, pids={10, 20}) == [
         GpuUsage(None, GIB, 80 * GIB, 1),
         GpuUsage(None, 0, 80 * GIB, 1),
     ]

@@ -21,9 +21,9 @@ OPEN = "Name:\tpython\nSeccomp:\t0\nSeccomp_filters:\t0\n"
     [
         ({DEBIAN: "0\n"}, False, "`kernel.unprivileged_userns_clone` is 0"),
         ({DEBIAN: "1\n", UBUNTU: "1\n"}, False, "AppArmor restricts user namespaces"),
-        ({UBUNTU: "0\n", "self/status": FILTERED}, False, "a filter of this container"),
+        ({UBUNTU: "0\n", "self/status": FILTERED}, False, "a seccomp filter forbids"),
         ({DEBIAN: "0\n", "self/status": FILTERED}, False, "`kernel.unprivileged_userns_clone` is 0"),
-        ({DEBIAN: "0\n", "self/status": FILTERED}, True, "a filter of this container"),
+        ({DEBIAN: "0\n", "self/status": FILTERED}, True, "a seccomp filter forbids"),
         ({DEBIAN: "1\n", UBUNTU: "0\n", "self/status": OPEN}, False, "Operation not permitted (a user namespace)"),
         ({}, False, "Operation not permitted (a user namespace)"),
     ],
@@ -43,9 +43,9 @@ def test_a_permission_that_is_missing_is_explained_by_what_is_set(
     [
         ("user", errno.EINVAL, "this kernel has no user namespaces (CONFIG_USER_NS)"),
         ("bridge", errno.EOPNOTSUPP, "this kernel has no `bridge`; load it, as root: `modprobe bridge`"),
-        ("cable", errno.EOPNOTSUPP, "this kernel has no `veth`; load it, as root: `modprobe veth`"),
-        ("owners", errno.EMFILE, "Too many open files; `ulimit -Hn` says how many you may have"),
-        ("cable", errno.ENOMEM, "Cannot allocate memory (cable)"),
+        ("veth", errno.EOPNOTSUPP, "this kernel has no `veth`; load it, as root: `modprobe veth`"),
+        ("owners", errno.EMFILE, "Too many open files; `ulimit -Hn` shows the limit"),
+        ("veth", errno.ENOMEM, "Cannot allocate memory (veth)"),
     ],
 )
 def test_any_other_refusal_is_said_in_words(tmp_path: Path, step: str, number: int, expected: str) -> None:

@@ -60,7 +60,7 @@ def test_a_path_is_seen_from_the_spec_and_followed_but_not_started(tmp_path: Pat
     assert not (tmp_path / "started").exists()
     (tmp_path / "text").touch()
     for path in ("./none", "./text", "/"):
-        with pytest.raises(InputError, match="is no program"):
+        with pytest.raises(InputError, match="is not a program"):
             find_python([path], tmp_path, {})
 
 

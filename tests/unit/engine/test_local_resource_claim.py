@@ -105,7 +105,7 @@ class Machine(RuleBasedStateMachine):
         room, run.room = run.room, None
         assert room
         if room._registry:
-            room._registry._forget()
+            room._registry._unwatch()
             for descriptor in room._registry.descriptors:
                 os.close(descriptor)
         run.holds = run.holds and bool(run.keepers)

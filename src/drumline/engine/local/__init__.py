@@ -1,4 +1,4 @@
-"""This machine: every replica is a process beside the others, told apart by its port."""
+"""The engine `local`: every replica is a process of this machine with its own port."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class LocalEngine:
     def __init__(self, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None) -> None:
         self._site = site
         self._environ = environ
-        self._lease = lease  # a file that is touched, and for how long replicas outlive that
+        self._lease = lease  # a file, and how many seconds replicas run after it was last touched
         self._resources = ResourceClaim(site, environ, boot=_boot)
         self._pythons = Interpreters(site, environ, copies=False)
 
     async def place(self, plan: Plan) -> Placement:
-        """Give every replica a port that is free now, unless the spec names one, and its GPUs."""
+        """Return a port that is free now for every replica, unless the spec names one, and its GPUs."""
         python = self._pythons.of(plan)
         if python is None and self._site.python:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
@@ -50,24 +50,24 @@ class LocalEngine:
         return assignment.apply(placement) if assignment else placement
 
     def capacity_problems(self, plan: Plan) -> Iterator[str]:
-        """Yield what the plan asks for beyond all that this machine has."""
+        """Yield a message for each resource of which the plan asks for more than this machine has."""
         return self._resources.excess(plan)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write a script that starts any one replica by hand, or the same as data."""
+        """Return a script that starts any one replica by hand, or the same as data."""
         from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
 
         python = self._pythons.of(plan)
         if python:
             python.copy_runtime()
-        elif runtime := self._pythons.lent_runtime():
-            from drumline.engine.local.python import copy_runtime  # noqa: PLC0415  # only where it is needed
+        elif runtime := self._pythons.copied_runtime():
+            from drumline.engine.local.python import copy_runtime  # noqa: PLC0415 - only where it is needed
 
             copy_runtime(runtime)
         return render(plan, launches, form, build=python.wanted.argv if python else ())
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Refuse what no process can be given, and a network that the system does not allow; warn of shared GPUs."""
+        """Yield problems of variables and of a private network, and warnings about shared GPUs."""
         yield from map(Problem, too_long_arguments(launches))
         if local_plan(plan).private_network:
             from drumline.engine.local.network import find_network_problem  # noqa: PLC0415
@@ -75,24 +75,24 @@ class LocalEngine:
             if refused := find_network_problem():
                 yield Problem(refused)
         if assignment := self._resources.preview_gpus(plan):
-            for remark in assignment.warnings:
-                yield Problem(remark, is_warning=True)
+            for warning in assignment.warnings:
+                yield Problem(warning, is_warning=True)
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[LocalSession]:
-        """Return the session of a run; its processes outlive it."""
+        """Open the session of a run; replicas run on when it is closed."""
         from drumline.engine.local.session import LocalSession  # noqa: PLC0415 - commands that only place do not need it
 
         yield LocalSession(run_dir, self._site, self._environ, self._lease)
 
     def fault_injector(self) -> FaultInjector:
-        """Who sends signals, and pulls cables."""
+        """Return what sends signals and cuts networks."""
         from drumline.engine.local.fault_injector import LocalFaultInjector  # noqa: PLC0415 - only in a drill
 
         return LocalFaultInjector()
 
     def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
-        """Examine this machine."""
+        """Yield the checks of this machine."""
         from drumline.engine.local.doctor import diagnose  # noqa: PLC0415 - few commands need it
 
         return diagnose(target, self)
@@ -111,13 +111,13 @@ class LocalEngine:
 
 
 def import_session() -> None:
-    """Import what a supervisor needs and whoever only places does not."""
+    """Import the session, which a supervisor needs and commands that only place do not."""
     import_module("drumline.engine.local.session")
 
 
 def make_engine(site: Site) -> LocalEngine:
     """Return the engine for this machine."""
-    return LocalEngine(site, dict(os.environ))  # a plain one, since it is copied for every replica
+    return LocalEngine(site, dict(os.environ))  # a plain dict is faster to copy for every replica
 
 
 def _boot() -> str:

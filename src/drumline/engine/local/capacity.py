@@ -1,4 +1,4 @@
-"""What this machine has to give: the cores, the memory and the GPUs that whoever launches may use."""
+"""The CPUs, memory and GPUs of this machine that this user may use."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]+")
 
 
 def find_capacity(cores: int, environ: Mapping[str, str], *, root: Path = Path("/")) -> Capacity:
-    """Look at this machine; `cores` is what the process may run on, before any quota."""
+    """Return the capacity of this machine; `cores` are the CPUs of the process's affinity, before any quota."""
     return Capacity(_count_cpus(cores, root), find_memory(root), find_gpus(environ, root=root))
 
 
 def find_gpus(environ: Mapping[str, str], *, root: Path = Path("/")) -> tuple[str, ...]:
-    """The GPUs that whoever launches may use, each as CUDA_VISIBLE_DEVICES names it.
+    """Return the GPUs that may be used, each as CUDA_VISIBLE_DEVICES names it.
 
-    Which there are, DRUMLINE_GPUS says, else the device nodes of NVIDIA's driver; CUDA counts those it sees from 0.
+    DRUMLINE_GPUS lists the GPUs of the machine; without it the device nodes of NVIDIA's driver are counted, from 0.
     """
     known = environ[GPUS].replace(" ", "").split(",") if GPUS in environ else _count_nodes(root)
     known = list(dict.fromkeys(filter(None, known)))
@@ -33,7 +33,7 @@ def find_gpus(environ: Mapping[str, str], *, root: Path = Path("/")) -> tuple[st
     visible: dict[str, None] = {}
     for word in environ[VISIBLE].replace(" ", "").split(","):
         if word not in known and not _UUID.fullmatch(word):
-            break  # CUDA reads no further than the first that it does not know: -1 is none at all
+            break  # CUDA stops at the first unknown one: -1 means none
         visible[word] = None
     return tuple(visible)
 
@@ -54,7 +54,7 @@ def _count_cpus(cores: int, root: Path) -> float:
 
 
 def _read_quotas(root: Path) -> Iterator[tuple[str, str]]:
-    """What each control group allows of every period, in microseconds: version 2 in one file, version 1 in two."""
+    """Yield the CPU quota and period of each cgroup in microseconds: version 2 has one file, version 1 two."""
     for folder in _groups("cpu", root):
         if len(words := _read(folder / "cpu.max").split()) == 2:
             yield words[0], words[1]
@@ -62,7 +62,7 @@ def _read_quotas(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def find_memory(root: Path = Path("/")) -> int:
-    """The machine's memory, or less where a control group allows less."""
+    """Return the machine's memory in bytes, or the limit of a cgroup if that is less."""
     total = re.search(r"^MemTotal: *([0-9]+) kB", _read(root / "proc/meminfo"), re.MULTILINE)
     amounts = [int(total[1]) * 1024 if total else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     for folder in _groups("memory", root):
@@ -72,13 +72,13 @@ def find_memory(root: Path = Path("/")) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """Our control group and those above it, as far as they can be seen; each of them limits us."""
+    """Yield the own cgroup and those above it, as far as they are visible; each of them limits this process."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         if controllers and controller not in controllers.split(","):
             continue
-        if path.startswith("/.."):  # outside of what this namespace shows
+        if path.startswith("/.."):  # not visible in this namespace
             continue
         for mount in (f"sys/fs/cgroup/{controllers}", f"sys/fs/cgroup/{controller}") if controllers else _UNIFIED:
             folder = Path(path.lstrip("/"))

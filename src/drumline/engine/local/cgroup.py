@@ -1,4 +1,4 @@
-"""Memory cgroups of this machine, of version 1 and 2: where ours may be, one made, who is in it, and one removed."""
+"""Memory cgroups of version 1 and 2: find where they can be made, make one, list its processes, remove it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pathlib import Path
 
 from drumline.record import Record
 
-# Version 2 only: below a group that has limited ones there, nobody may stay in it; so here goes who was in it.
+# Version 2 only: a group with limited groups below it may hold no processes, so its processes are moved to this one.
 ASIDE = "drumline.aside"
 
-_ROUNDS = 20  # whoever is being moved may start others meanwhile
-_DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks a group that it leaves to its processes
+_ROUNDS = 20  # processes that are being moved may start others meanwhile
+_DELEGATED = ("user.delegate", "trusted.delegate")  # how systemd marks a delegated group
 
 
 class NoCgroupError(Exception):
-    """No memory cgroup can be made here; why, and what to allow."""
+    """No memory cgroup can be made here; the message says why, and what to allow."""
 
 
 class CgroupParent(Record):
-    """The group below which ours are made."""
+    """The cgroup in which those of replicas are made."""
 
     path: Path
     version: int
 
 
 def own_cgroup_parent() -> CgroupParent:
-    """Where this process may make memory cgroups; raise NoCgroupError where it may not."""
+    """Return where this process may make memory cgroups; raise NoCgroupError if it may not."""
     try:
         cgroups, mounts = (Path(f"/proc/self/{name}").read_text() for name in ("cgroup", "mountinfo"))
     except OSError:
@@ -39,10 +39,10 @@ def own_cgroup_parent() -> CgroupParent:
 
 
 def find_cgroup_parent(cgroups: str, mounts: str, *, privileged: bool) -> CgroupParent:
-    """Where we may make memory cgroups, by `/proc/self/cgroup` and `/proc/self/mountinfo`: only below our own.
+    """Return where memory cgroups can be made, given `/proc/self/cgroup` and `/proc/self/mountinfo`: below the own one.
 
-    Raise NoCgroupError where there is nothing of the kind. `privileged` is whether we may write to groups that
-    nobody left to us, which does not make them ours.
+    Raise NoCgroupError if there is none. A `privileged` process can write to every group, but uses only delegated
+    ones.
     """
     own = {
         controller: path
@@ -57,16 +57,16 @@ def find_cgroup_parent(cgroups: str, mounts: str, *, privileged: bool) -> Cgroup
 
 
 def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
-    """The group of version 2 in which this controller works for groups made there: ours, once it is empty."""
+    """Enable a controller (version 2) for groups made in the own one, which is emptied for that; return it."""
     if own.name == ASIDE and controller in _words(own.parent / "cgroup.subtree_control"):
         return own.parent
     if controller in _words(own / "cgroup.subtree_control"):
         return own
     if controller not in _words(own / "cgroup.controllers"):
         raise NoCgroupError(f"the cgroup {own} has no {controller} controller; {_ask_systemd(privileged=privileged)}")
-    # Root may change every group; that does not make it ours, and others who count on it would be surprised.
-    if not (_is_marked(own) if privileged else _is_writable(own)):
-        raise NoCgroupError(f"the cgroup {own} is not left to this user; {_ask_systemd(privileged=privileged)}")
+    # Root can write to every group, but only a delegated one may be changed: others belong to systemd.
+    if not (_is_delegated(own) if privileged else _is_writable(own)):
+        raise NoCgroupError(f"the cgroup {own} is not delegated to this user; {_ask_systemd(privileged=privileged)}")
     aside = own / ASIDE
     try:
         aside.mkdir(exist_ok=True)
@@ -76,45 +76,50 @@ def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
         with suppress(OSError):
             _move(aside, own)
             aside.rmdir()
-        raise NoCgroupError(f"the cgroup {own} cannot have limited ones below it: {error.strerror}") from None
+        raise NoCgroupError(f"the cgroup {own} cannot have limited groups below it: {error.strerror}") from None
     return own
 
 
-def make_group(ground: CgroupParent, name: str, memory_bytes: int) -> Path:
-    """Make a new group with this limit; raise NoCgroupError if that may not be."""
-    path = ground.path / name
+def make_group(parent: CgroupParent, name: str, memory_bytes: int) -> Path:
+    """Make a group with this limit; raise NoCgroupError if that is not allowed."""
+    path = parent.path / name
     try:
         path.mkdir()
-        limit_group(path, ground.version, memory_bytes)
+        limit_group(path, parent.version, memory_bytes)
     except OSError as error:
         remove_group(path)
-        remedy = ""
+        hint = ""
         if error.errno in (errno.EACCES, errno.EPERM):
-            remedy = "; an administrator can give this user a cgroup of its own"
-        raise NoCgroupError(f"no cgroup can be made in {ground.path}: {error.strerror}{remedy}") from None
+            hint = "; an administrator can give this user a cgroup of its own"
+        raise NoCgroupError(f"no cgroup can be made in {parent.path}: {error.strerror}{hint}") from None
     return path
 
 
 def limit_group(path: Path, version: int, memory_bytes: int) -> None:
-    """Let a group have so much memory and not stretch it with swap, where swap is counted."""
+    """Limit the memory of a group, with no swap in addition where swap is counted."""
     if version == 1:
         write(path / "memory.limit_in_bytes", str(memory_bytes))
         with suppress(FileNotFoundError):
             write(path / "memory.memsw.limit_in_bytes", str(memory_bytes))
         return
     write(path / "memory.max", str(memory_bytes))
-    for name, value in (("memory.swap.max", "0"), ("memory.oom.group", "1")):  # who loses a part would limp on
+    for name, value in (
+        ("memory.swap.max", "0"),
+        ("memory.oom.group", "1"),
+    ):  # end all of a replica, not one process of it
         with suppress(FileNotFoundError):
             write(path / name, value)
 
 
 def members(path: Path) -> set[int]:
-    """Every process in this group and below it."""
-    return {pid for folder in _tree(path) for pid in _pids(folder) if pid > 0}  # 0 is one that we cannot see
+    """Return every process in this group and below it."""
+    return {
+        pid for folder in _tree(path) for pid in _pids(folder) if pid > 0
+    }  # 0 is a process outside this pid namespace
 
 
 def remove_group(path: Path) -> bool:
-    """Remove a group and what was made below it; False if that cannot be, since somebody is in it."""
+    """Remove a group and those below it; return False if a process is in one of them."""
     for folder in _tree(path):
         with suppress(OSError):
             folder.rmdir()
@@ -122,7 +127,7 @@ def remove_group(path: Path) -> bool:
 
 
 def write(path: Path, text: str) -> None:
-    """Tell the kernel something; its files are there or not, and none is made."""
+    """Write to a file of the kernel; never create it."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode())
@@ -131,7 +136,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _folder(own: str, mounts: str, kind: str) -> Path:
-    """The folder of our own group, as far as this kind is mounted and shows it."""
+    """Return the folder of the own group in the mount of this kind; raise NoCgroupError if it is not mounted."""
     found = None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")
@@ -143,21 +148,21 @@ def _folder(own: str, mounts: str, kind: str) -> Path:
         if (own == root or own.startswith(f"{root.rstrip('/')}/")) and "/../" not in f"{own}/":
             found = Path(f"{point}{inside}" if inside != "/" else point)
     if found is None or not found.is_dir():
-        raise NoCgroupError(f"the cgroup {own}, in which we are, is mounted nowhere")
+        raise NoCgroupError(f"the own cgroup {own} is not mounted")
     return found
 
 
 def _unescape(word: str) -> str:
-    """A path as mountinfo writes it: blanks and their like are octal numbers."""
+    """Decode a path of mountinfo, in which blanks are octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), word)
 
 
 def _ask_systemd(*, privileged: bool) -> str:
     user = "" if privileged else "--user "
-    return f"`systemd-run {user}--scope -p Delegate=yes drumline train` gives a run one of its own"
+    return f"`systemd-run {user}--scope -p Delegate=yes drumline train` gives a run its own cgroup"
 
 
-def _is_marked(own: Path) -> bool:
+def _is_delegated(own: Path) -> bool:
     for name in _DELEGATED:
         with suppress(OSError):
             if os.getxattr(own, name) == b"1":
@@ -171,7 +176,7 @@ def _is_writable(own: Path) -> bool:
 
 
 def _move(source: Path, target: Path) -> None:
-    """Move every process of a group to another, also those that are started meanwhile."""
+    """Move every process of a group to another, including those started meanwhile."""
     for _ in range(_ROUNDS):
         pids = _pids(source)
         for pid in pids:
@@ -192,5 +197,5 @@ def _words(path: Path) -> list[str]:
 
 
 def _tree(path: Path) -> Iterator[Path]:
-    """A group and those below it, the lowest first."""
+    """Yield a group and those below it, the lowest first."""
     return (Path(folder) for folder, _, _ in os.walk(path, topdown=False))

@@ -1,4 +1,4 @@
-"""Whose turn it is: runs that claim something begin in the order of their numbers, as far as there is room."""
+"""The order in which runs get the resources that they claim: by run number, as far as resources are free. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.words import count, listed, size
 
 
 class Claim(Record):
-    """What a run asks for; cores in thousandths, so that they add up."""
+    """What a run asks for; CPUs in thousandths, so that sums are exact."""
 
     cpus: int = 0
     memory_bytes: int = 0
@@ -21,7 +21,7 @@ class Claim(Record):
 
 
 class ClaimEntry(Record):
-    """A run in the ledger: what it asks for, and whether it has it; then also which GPUs."""
+    """A run in the registry: what it asks for, whether it holds that, and if so which GPUs."""
 
     run: str
     claim: Claim
@@ -30,27 +30,27 @@ class ClaimEntry(Record):
 
 
 def total_claim(plan: Plan) -> Claim:
-    """What the whole line asks for."""
+    """Return what all replicas of a plan ask for."""
     claims = [to_dict(_claim(replica.resources)) for replica in plan.replicas]
     return Claim(**{kind: sum(each[kind] for each in claims) for kind in field_names(Claim)})
 
 
 def describe_excess(plan: Plan, capacity: Capacity) -> Iterator[str]:
-    """Say, kind by kind, what a line asks for beyond all that there is."""
+    """Yield a message for each kind of resource of which the plan asks for more than there is."""
     most = _all_of(capacity)
     for kind, wanted in to_dict(total_claim(plan)).items():
         if wanted > most[kind]:
             asking = Counter((replica.id.role, getattr(_claim(replica.resources), kind)) for replica in plan.replicas)
-            who = listed([f"{count(n, role)} with {_amount(kind, one)}" for (role, one), n in asking.items() if one])
+            parts = [f"{count(n, role)} with {_amount(kind, one)}" for (role, one), n in asking.items() if one]
             has = _amount(kind, most[kind]) if most[kind] else "none"
-            yield f"this line asks for {_spell(kind, wanted)} ({who}), this machine has {has}"
+            yield f"the run asks for {_spell(kind, wanted)} ({listed(parts)}), this machine has {has}"
 
 
 def waiting_reason(run: str, claim: Claim, others: Iterable[ClaimEntry], capacity: Capacity) -> str:
-    """For what a run waits and behind whom, in words; nothing if it may begin.
+    """Return what a run waits for and behind which runs, as a message; "" if it may begin.
 
-    It may if what holders and earlier waiters leave is enough: a later run passes only where it delays nobody, and
-    the answer does not depend on who asks first.
+    It may begin if enough is left by the runs that hold resources and by earlier runs that wait. A later run overtakes
+    only if that delays no earlier run, and the result does not depend on which run asks first.
     """
     others = sorted(others, key=lambda entry: queue_order(entry.run))
     most, free = _all_of(capacity), _free(others, capacity)
@@ -68,29 +68,29 @@ def waiting_reason(run: str, claim: Claim, others: Iterable[ClaimEntry], capacit
             verb = "have" if len(holders) > 1 else "has"
             has = f", {_runs(holders)} {verb} {_amount(kind, most[kind] - free[kind])}" if holders else ""
             short.append(f"for {_amount(kind, wanted)} of {_spell(kind, most[kind])}{has}")
-    line = f"behind {_runs([entry.run for entry in behind])}" if behind else ""
+    queue = f"behind {_runs([entry.run for entry in behind])}" if behind else ""
     if short:
-        return f"waits {'; '.join(filter(None, (*short, line)))}"
+        return f"waits {'; '.join(filter(None, (*short, queue)))}"
     if not behind:
         return ""
     what = listed([_spell(kind, sum(getattr(entry.claim, kind) for entry in behind)) for kind in kinds])
-    return f"waits {line}, which {'wait' if len(behind) > 1 else 'waits'} for {what}"
+    return f"waits {queue}, which {'wait' if len(behind) > 1 else 'waits'} for {what}"
 
 
 def choose_gpus(claim: Claim, others: Iterable[ClaimEntry], capacity: Capacity) -> tuple[str, ...]:
-    """Which GPUs a run gets that begins now: free ones; who insists on more shares those of others, and its own."""
+    """Return the GPUs for a run that begins now: free ones first; if there are too few, GPUs are shared."""
     taken = held_gpus(others)
     by_use = sorted(capacity.gpus, key=taken.__contains__)
     return tuple(islice(cycle(by_use), claim.gpus))
 
 
 def held_gpus(entries: Iterable[ClaimEntry]) -> frozenset[str]:
-    """The GPUs that somebody has."""
+    """Return the GPUs that runs hold."""
     return frozenset(gpu for entry in entries if entry.holds for gpu in entry.gpus)
 
 
 def queue_order(run: str) -> tuple[int, ...]:
-    """A run's place in line: by its number, in a sweep by both; of runs of several machines also by their letters."""
+    """Return the sort key of a run in the queue: the parts of its id as numbers."""
     return tuple(int(part) if part.isdecimal() else int(part, 36) for part in run.split("."))
 
 
@@ -103,7 +103,7 @@ def _all_of(capacity: Capacity) -> dict[str, int]:
 
 
 def _free(entries: Iterable[ClaimEntry], capacity: Capacity) -> dict[str, int]:
-    """What nobody has; less than nothing where somebody insisted."""
+    """Return what is free of each kind; negative if runs oversubscribed."""
     free, holders = _all_of(capacity), [entry for entry in entries if entry.holds]
     for kind in ("cpus", "memory_bytes"):
         free[kind] -= sum(getattr(entry.claim, kind) for entry in holders)

@@ -1,10 +1,10 @@
-"""The ledger of claims: who has what of this machine, and who waits for it; one for all runs of a user.
+"""The claims on this machine's CPUs, memory and GPUs: what each run holds or waits for. One registry for each user.
 
-An entry is a JSON file and a FIFO beside it. The supervisor has the FIFO open for writing, and so has every keeper of
-the run, which inherited it: an entry lives as long as one of them does. Whatever dies, the kernel closes it; a reader
-is told so at that moment. What nobody has open is nobody's, and whoever holds the ledger's lock next removes it.
-The FIFO of a run that waits is another than that of a run that holds, so that whoever waits behind it is told of that
-change as well. All of it is in a folder named after the boot: a home may be shared between machines, a FIFO is not.
+An entry is a JSON file and a FIFO. The supervisor has the FIFO open for writing, and so has every keeper of the run,
+which inherits it. When the last of them ends, the kernel closes the FIFO and wakes its readers. An entry whose FIFO no
+process has open is stale; the next process that locks the registry removes it.
+A run that waits has another FIFO than a run that holds, so that runs behind it are woken when it begins. The folder
+is named after the boot id: homes may be shared between machines, FIFOs are not.
 """
 
 from __future__ import annotations
@@ -29,44 +29,44 @@ if TYPE_CHECKING:
 _HOLDS, _WAITS = "holds", "waits"
 
 
-class _Living(Record):
-    """Somebody's entry, and what is readable when nobody has it any more."""
+class _LiveEntry(Record):
+    """An entry whose FIFO is open, and a descriptor that becomes readable when it is closed."""
 
     entry: ClaimEntry
     watched: int
 
 
 class ClaimRegistry:
-    """One run's entry among the others; owns the descriptors that keep it alive and that tell of the others."""
+    """The entry of one run in the registry; owns its FIFO, and the descriptors by which other entries are watched."""
 
     def __init__(self, home: Path, *, boot: str, run: str) -> None:
         self._home = home / "ledger"
         self._folder = self._home / (boot or "boot")
         self._run = run
-        self._own: int | None = None  # our entry's FIFO
+        self._own: int | None = None  # the FIFO of this run's entry
         self._watched: list[int] = []
         self._loop: AbstractEventLoop | None = None
         self.entry: ClaimEntry | None = None
-        self.taken: frozenset[str] = frozenset()  # GPUs that others had when we last looked
+        self.taken: frozenset[str] = frozenset()  # GPUs of other runs at the last claim
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What a keeper must hold to keep the claim."""
+        """Return what a keeper holds to keep the claim."""
         return () if self._own is None else (self._own,)
 
     def claim(self, claim: Claim, capacity: Capacity, *, insist: bool = False) -> str:
-        """Take what is asked for, or a place in line; return for what we wait, and nothing once we have it.
+        """Claim these resources, or queue for them; return what the run waits for, and "" if it has them.
 
-        What keepers of this run still hold is ours already. Raise EngineError if the ledger cannot be kept.
+        What keepers of this run still hold counts as claimed. Raise EngineError if the registry cannot be written.
         """
-        self._forget()
+        self._unwatch()
         with self._locked():
-            living = self._read(clean=True)
-            own = living.pop(self._run, None)
+            live = self._read(clean=True)
+            own = live.pop(self._run, None)
             if own:
                 os.close(own.watched)
                 self.entry = own.entry
-            others = [each.entry for each in living.values()]
+            others = [each.entry for each in live.values()]
             self.taken = held_gpus(others)
             message = ""
             if not (own and own.entry.holds):
@@ -75,9 +75,9 @@ class ClaimRegistry:
                 self._enter(ClaimEntry(self._run, claim, not message, gpus))
             elif self._own is None:
                 self._own = os.open(self._fifo(_HOLDS), os.O_RDWR | os.O_CLOEXEC)
-            # Only who holds or is before us can make room for us.
+            # Only entries that hold resources, or come earlier in the queue, can free resources for this run.
             mine = queue_order(self._run)
-            for each in living.values():
+            for each in live.values():
                 if message and (each.entry.holds or queue_order(each.entry.run) < mine):
                     self._watched.append(each.watched)
                 else:
@@ -85,26 +85,26 @@ class ClaimRegistry:
         return message
 
     def is_held(self) -> bool:
-        """Whether somebody of this run, perhaps only its keepers, holds a claim."""
-        living = self.entries()
-        return self._run in living and living[self._run].holds
+        """Return whether the supervisor or a keeper of this run holds a claim."""
+        entry = self.entries().get(self._run)
+        return entry is not None and entry.holds
 
     def entries(self) -> dict[str, ClaimEntry]:
-        """Every living entry, by its run; nothing is changed."""
-        living = self._read(clean=False)
-        for each in living.values():
+        """Return every entry that is not stale, by run; change nothing."""
+        live = self._read(clean=False)
+        for each in live.values():
             os.close(each.watched)
-        return {run: each.entry for run, each in living.items()}
+        return {run: each.entry for run, each in live.items()}
 
     def watch(self, loop: AbstractEventLoop, call: Callable[[], object]) -> None:
-        """Call this when somebody who is in our way has gone or begun; the next `claim` ends it."""
+        """Call this when an entry that delays this run has ended or begun; the next `claim` ends the watch."""
         self._loop = loop
         for descriptor in self._watched:
             loop.add_reader(descriptor, call)
 
     def release(self) -> None:
-        """Give the claim back, or the place in line."""
-        self._forget()
+        """Release the claim, or the place in the queue."""
+        self._unwatch()
         if self._own is None:
             return
         try:
@@ -114,11 +114,11 @@ class ClaimRegistry:
                 for each in self._read(clean=True).values():
                     os.close(each.watched)
                 os.close(self._own)
-        except EngineError:  # whoever comes next removes what is left of it
+        except EngineError:  # the next process that locks the registry removes the entry
             os.close(self._own)
         self._own = self.entry = None
 
-    def _forget(self) -> None:
+    def _unwatch(self) -> None:
         for descriptor in self._watched:
             if self._loop:
                 self._loop.remove_reader(descriptor)
@@ -126,7 +126,7 @@ class ClaimRegistry:
         self._watched, self._loop = [], None
 
     def _enter(self, entry: ClaimEntry) -> None:
-        """Write our entry; the FIFO that it had before is closed last, which tells those who wait behind us."""
+        """Write the entry of this run; close its previous FIFO last, which wakes the runs behind it."""
         if self._own is not None and self.entry == entry:
             return
         before, now = (_WAITS, _HOLDS) if entry.holds else (_HOLDS, _WAITS)
@@ -144,13 +144,13 @@ class ClaimRegistry:
         _remove(self._fifo(before))
         self._own, self.entry = opened, entry
 
-    def _read(self, *, clean: bool) -> dict[str, _Living]:
-        """Every living entry; remove what is nobody's, if we may: that needs the lock."""
+    def _read(self, *, clean: bool) -> dict[str, _LiveEntry]:
+        """Return every entry that is not stale; with `clean`, which needs the lock, remove the stale ones."""
         try:
             names = set(os.listdir(self._folder))  # noqa: PTH208
         except FileNotFoundError:
             return {}
-        living = {}
+        live = {}
         for name in sorted(names):
             run, _, kind = name.rpartition(".")
             entry = _parse(self._folder / name) if kind == "json" else None
@@ -159,19 +159,19 @@ class ClaimRegistry:
             state = _HOLDS if entry.holds else _WAITS
             watched = _open_alive(self._folder / f"{run}.{state}")
             if watched is not None:
-                living[run] = _Living(entry, watched)
+                live[run] = _LiveEntry(entry, watched)
                 names -= {name, f"{run}.{state}"}
         if clean:
             for name in names:
                 _remove(self._folder / name)
-        return living
+        return live
 
     def _fifo(self, state: str) -> Path:
         return self._folder / f"{self._run}.{state}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Be the only one who looks and decides. Nothing may be forked meanwhile: a lock lives in every copy."""
+        """Lock the registry. Nothing may be forked meanwhile: a fork would hold the lock too."""
         try:
             make_folder(self._home)
             lock = open_file(self._home / "lock", os.O_RDWR | os.O_CREAT)
@@ -180,7 +180,7 @@ class ClaimRegistry:
                 self._folder.mkdir(exist_ok=True, mode=0o700)
                 yield
                 with suppress(OSError):
-                    self._folder.rmdir()  # if nobody is left in it
+                    self._folder.rmdir()  # if it is empty
             finally:
                 os.close(lock)
         except OSError as error:
@@ -191,7 +191,7 @@ class ClaimRegistry:
 
 
 def _open_alive(fifo: Path) -> int | None:
-    """Open a FIFO that somebody else has open; None if nobody does."""
+    """Open a FIFO that another process has open for writing; None if there is none."""
     try:
         descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -199,7 +199,7 @@ def _open_alive(fifo: Path) -> int | None:
     try:
         while os.read(descriptor, 4096):
             pass
-    except BlockingIOError:  # there might still come something, so there is a writer
+    except BlockingIOError:  # a process has it open for writing
         return descriptor
     except OSError:
         pass
@@ -208,7 +208,7 @@ def _open_alive(fifo: Path) -> int | None:
 
 
 def _parse(path: Path) -> ClaimEntry | None:
-    """Read an entry; None for what is not one."""
+    """Read an entry; None if the file is not a valid one."""
     try:
         data: Any = json.loads(path.read_bytes())
         claim = Claim(**{kind: int(data[kind]) for kind in field_names(Claim)})
@@ -222,7 +222,7 @@ def _parse(path: Path) -> ClaimEntry | None:
 
 
 def _write(path: Path, entry: ClaimEntry) -> None:
-    """Write an entry as a whole."""
+    """Replace the file of an entry atomically."""
     data = {"v": 1, "run": entry.run, "holds": entry.holds, **to_dict(entry.claim), "gpu_ids": entry.gpus}
     write_file(path, json.dumps(data).encode())
 

@@ -1,4 +1,4 @@
-"""What this machine has for a line, and what of drumline works here."""
+"""Check what this machine offers to a run, and which features of drumline work here."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from drumline.words import count, size
 
 _LITTLE_BYTES = 1 << 30
 _ANSWER_SECONDS = 30
-# By the name that pip is told: a wheel may spell it otherwise, as tensorflow_cpu does.
+# Looked up by the name that pip uses: a wheel may spell it differently, as tensorflow_cpu does.
 _ASK = """\
 import json, sys
 from importlib import metadata
@@ -51,11 +51,11 @@ print(json.dumps(found))
 
 
 class LimitedEngine(Engine, Limited, Protocol):
-    """An engine that knows what there is."""
+    """An engine that knows the capacity of its machines."""
 
 
 def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorCheck]:
-    """Look at this machine, and at whether the plan fits on it."""
+    """Yield the checks of this machine, and of whether the plan fits on it."""
     site = target.site
     yield DoctorCheck("drumline", OK, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
     yield _python(site, target.plan)
@@ -64,23 +64,23 @@ def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorChec
     yield DoctorCheck("machine", OK, f"{capacity.cpus:g} cores, {size(capacity.memory_bytes)} of memory, {gpus}")
     yield _home(site.home)
     if target.plan:
-        yield _room(target.plan, engine)
+        yield _resources(target.plan, engine)
         yield from _framework(target.plan, site)
     refused = find_network_problem()
     needed = bool(target.plan and local_plan(target.plan).private_network)
     if refused:
         yield DoctorCheck("private network", MISSING if needed else NOTE, refused, "`network: shared` needs nothing")
     else:
-        yield DoctorCheck("private network", OK, "replicas can have a network of their own")
+        yield DoctorCheck("private network", OK, "replicas can have a private network")
     if spy := find_spy():
         yield DoctorCheck("stacks", OK, f"py-spy, {spy}")
     else:
-        words = "there is no py-spy: of a line that hangs, Python's own stacks are shown, and only as it is ended"
+        words = "py-spy is not installed: the stacks of a hung run are Python's own, and only when it is ended"
         yield DoctorCheck("stacks", NOTE, words, "`pip install 'drumline[stacks]'`")
 
 
 def _python(site: Site, plan: Plan | None) -> DoctorCheck:
-    """What `python` means in commands, and why."""
+    """Check what `python` means in commands, and why."""
     found = site.python
     if plan and plan.environment:
         return DoctorCheck("python", OK, str(plan.environment))
@@ -101,7 +101,7 @@ def _home(home: Path) -> DoctorCheck:
     return DoctorCheck("home", OK, f"{home}" + ("" if left is None else f", {size(left)} free"))
 
 
-def _room(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
+def _resources(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
     try:
         short = "; ".join(engine.capacity_problems(plan))
         asyncio.run(engine.place(plan))
@@ -113,9 +113,9 @@ def _room(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
 
 
 def _framework(plan: Plan, site: Site) -> Iterator[DoctorCheck]:
-    """Whether the Python that replicas would find has what they import; nothing of one that is named by its path.
+    """Check whether the Python that replicas would find has their framework.
 
-    What a spec names so is started by a run, not by who only looks.
+    A Python that the spec names by its path is not checked: only a run executes what a spec names.
     """
     packages = PACKAGES[plan.framework]
     if packages and plan.environment:
@@ -125,21 +125,21 @@ def _framework(plan: Plan, site: Site) -> Iterator[DoctorCheck]:
         names = {each.argv[0] for each in plan.replicas if re.fullmatch(r"python[\d.]*", each.argv[0])}
         found = {shutil.which(name, path=os.pathsep.join(map(os.path.abspath, folders))) for name in names}
         for python in sorted(filter(None, found)):
-            there = _installed(python, packages)
-            if there is None:
-                yield DoctorCheck(plan.framework, NOTE, f"{python} does not say whether it is installed")
-            elif there:
-                yield DoctorCheck(plan.framework, OK, f"{', '.join(there)}, for {python}")
+            installed = _installed(python, packages)
+            if installed is None:
+                yield DoctorCheck(plan.framework, NOTE, f"cannot find out whether it is installed for {python}")
+            elif installed:
+                yield DoctorCheck(plan.framework, OK, f"{', '.join(installed)}, for {python}")
             else:
                 yield missing_framework(plan.framework, f"it is not installed for {python}", "install it there")
 
 
 def _installed(python: str, packages: Sequence[str]) -> list[str] | None:
-    """Those of these packages that this Python has, with their versions; None if it does not say."""
+    """Return the packages that this Python has, with their versions; None if it cannot be asked."""
     try:
         answer = subprocess.run(
             [python, "-c", _ASK, *packages],
-            cwd="/",  # else a `json.py` in the project would be imported
+            cwd="/",  # so that no `json.py` of the project is imported
             capture_output=True,
             text=True,
             check=True,

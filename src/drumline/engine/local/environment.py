@@ -1,4 +1,4 @@
-"""A replica's whole environment: what whoever launches has, and above it what its launch says."""
+"""A replica's whole environment: the variables of the launching process, overridden by those of its launch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline.plan.types import Extended, Launch, LaunchValue, Secret
 
 
 def complete_environment(launch: Launch, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return every variable of a replica; raise EngineError for a secret that whoever launches does not have."""
+    """Return every variable of a replica; raise EngineError for a secret that is not set."""
     own = {name: _resolve(value, environ, name, launch) for name, value in launch.env.items()}
     return {**environ, **own}
 

@@ -1,4 +1,4 @@
-"""How a replica ended, and what it used until then, by what its keeper wrote."""
+"""How a replica ended and what it used, from the trace that its keeper wrote."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.runtime import keeper
 
 
 def ended_usage(which: Named, trace: Trace) -> Usage | None:
-    """Return what it used up to its end; None if it never became a process."""
+    """Return the usage of a replica up to its end; None if it never became a process."""
     if trace.ticks is None:
         return None
     started = trace.ticks / os.sysconf("SC_CLK_TCK")
@@ -29,17 +29,17 @@ def ended_usage(which: Named, trace: Trace) -> Usage | None:
 
 
 def explain_exit(trace: Trace, exit_: Exit, *, is_stopped: bool) -> Exit:
-    """Return this exit; if it was killed and not stopped, with what the kernel says about want of memory."""
+    """Return this exit; if the kernel killed the process because memory ran out, with a message that says so."""
     if exit_.signal != signal.SIGKILL or exit_.out_of_memory or is_stopped or trace.pid is None:
         return exit_
-    from drumline.engine.local.kernel_log import out_of_memory_message  # noqa: PLC0415 - few are ever killed
+    from drumline.engine.local.kernel_log import out_of_memory_message  # noqa: PLC0415 - few replicas are killed
 
     words = out_of_memory_message(trace.pid, trace.at_seconds)
     return exit_.replace(message=words, out_of_memory=True) if words else exit_
 
 
 def unrecorded_exit(trace: Trace, group: Path | None) -> Exit:
-    """Return the exit of a replica that no keeper recorded; if it was want of memory, its cgroup still knows."""
+    """Return the exit of a replica whose end no keeper recorded; its cgroup tells whether memory ran out."""
     gone = "its keeper is gone" if trace.keeper else "it was never started"
     words, starved = describe_out_of_memory(keeper.out_of_memory(str(group)) if group else {})
     return Exit(message=f"{gone}; {words}" if starved else gone, out_of_memory=starved)

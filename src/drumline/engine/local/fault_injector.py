@@ -1,4 +1,4 @@
-"""Hurting a replica from outside, on purpose, and undoing what can be undone: for drills."""
+"""Inject faults into replicas of this machine, and undo them: for drills."""
 
 from __future__ import annotations
 
@@ -24,50 +24,50 @@ _SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.TERM: signal.SIGTERM, Fault.PAUSE:
 
 
 class LocalFaultInjector:
-    """Sends signals to processes of this machine, and pulls the cables of private networks."""
+    """Sends signals to replicas, and cuts the connections of private networks."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
-        """Only a network of the line's own can be cut without fault to others."""
+        """Return why this fault cannot be injected: only a private network can be cut without effect on others."""
         if fault is Fault.CUT and not local_plan(plan).private_network:
-            return "a network can be cut only where the line has one of its own: `engine: {local: {network: private}}`"
+            return "only a private network can be cut: `engine: {local: {network: private}}`"
         return None
 
     def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Do this to the life with these traces; raise EngineError if it does not live."""
+        """Inject a fault into the incarnation with these traces; raise EngineError if it does not run."""
         trace = read_trace(traces / TRACE)
         if not trace.is_running(boot_id()):
-            raise EngineError(f"{replica} has no process that could be hurt")
+            raise EngineError(f"{replica} does not run")
         if fault is Fault.CUT:
-            _switch(trace, replica, on=False)
+            _set_link(trace, replica, up=False)
         else:
             _signal(trace, replica, _SIGNALS[fault])
 
     def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Let it go on, or plug it in again, if it lives."""
+        """Continue or reconnect the incarnation, if it runs."""
         trace = read_trace(traces / TRACE)
         if trace.is_running(boot_id()):
             with suppress(EngineError):  # it has just ended
                 if fault is Fault.PAUSE:
                     _signal(trace, replica, signal.SIGCONT)
                 elif fault is Fault.CUT:
-                    _switch(trace, replica, on=True)
+                    _set_link(trace, replica, up=True)
 
 
 def _signal(trace: Trace, replica: ReplicaId, number: int) -> None:
     if trace.pid is None:
-        raise AssertionError("who lives has a process")
+        raise AssertionError("a replica that runs has a pid")
     try:
         os.killpg(trace.pid, number)
     except (ProcessLookupError, PermissionError) as error:
-        raise EngineError(f"{replica} cannot be hurt: {error.strerror}") from None
+        raise EngineError(f"cannot send a signal to {replica}: {error.strerror}") from None
 
 
-def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
-    """Switch a replica's cable off or on, where it is plugged in: in the network that its keeper holds."""
+def _set_link(trace: Trace, replica: ReplicaId, *, up: bool) -> None:
+    """Set a replica's link up or down in the network that its keeper holds."""
     hub = open_hub(trace.keeper) if trace.keeper else None
     if hub is None:
-        raise EngineError(f"{replica} is in no network of its own")
-    words = (*map(str, hub.descriptors), str(replica), "on" if on else "off")
+        raise EngineError(f"{replica} has no private network")
+    words = (*map(str, hub.descriptors), str(replica), "up" if up else "down")
     try:
         with start_python(__name__, *words, descriptors=hub.descriptors, stdout=subprocess.PIPE) as child:
             refused = child.communicate()[0].decode().strip()
@@ -77,15 +77,15 @@ def _switch(trace: Trace, replica: ReplicaId, *, on: bool) -> None:
         for descriptor in hub.descriptors:
             os.close(descriptor)
     if refused:
-        raise EngineError(f"the network of {replica} cannot be switched: {refused}")
+        raise EngineError(f"cannot set the network link of {replica} {words[-1]}: {refused}")
 
 
-def main(user: str, network: str, cable: str, switched: str) -> None:
-    """Switch a cable in the network of these namespaces; print why it cannot be."""
+def main(user: str, network: str, link: str, state: str) -> None:
+    """Set a link in these namespaces up or down; print the error if that fails."""
     try:
         enter_namespace(int(user))
         enter_namespace(int(network))
-        with Netlink() as wires:
-            wires.switch(socket.if_nametoindex(cable), on=switched == "on")
+        with Netlink() as netlink:
+            netlink.set_up(socket.if_nametoindex(link), up=state == "up")
     except OSError as error:
         print(error.strerror or error)  # noqa: T201

@@ -1,4 +1,4 @@
-"""GPUs, divided between the replicas of a line."""
+"""The GPUs of a run, assigned to its replicas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.words import count, listed
 
 
 class GpuAssignment(Record):
-    """The GPUs that each replica sees, where there is anything to say, and what its user should know about it."""
+    """The GPUs that each replica sees, if that is restricted, and warnings about it."""
 
     gpus: Mapping[ReplicaId, tuple[str, ...]] = {}
     shared: frozenset[ReplicaId] = frozenset()
@@ -27,9 +27,10 @@ class GpuAssignment(Record):
 
 
 def assign_gpus(plan: Plan, machine: Sequence[str], own: Sequence[str], taken: Collection[str]) -> GpuAssignment:
-    """Give everybody what it asked for out of `own`; who said nothing and computes has an even share of the rest.
+    """Assign the GPUs in `own` to the replicas that ask for them; the other replicas that train share what is free.
 
-    `own` are claimed for this line, `taken` by others. Who asked for none, and who does not compute, sees none.
+    `own` are claimed for this run, `taken` by other runs. Replicas that ask for none, and those that do not train,
+    see none.
     """
     claimed = iter(own)
     gpus = {
@@ -39,13 +40,13 @@ def assign_gpus(plan: Plan, machine: Sequence[str], own: Sequence[str], taken: C
     }
     warnings: list[str] = []
     if machine:
-        unsaid = [replica.id for replica in plan.replicas if replica.resources.gpus is None]
-        gpus |= dict.fromkeys(unsaid, ())
-        sharers = [name for name in unsaid if name.role in COMPUTING]
+        unspecified = [replica.id for replica in plan.replicas if replica.resources.gpus is None]
+        gpus |= dict.fromkeys(unspecified, ())
+        sharers = [name for name in unspecified if name.role in COMPUTING]
         free = [gpu for gpu in machine if gpu not in taken and gpu not in own]
         if sharers and not free:
             warnings.append(
-                f"every GPU is claimed, so that {_named(sharers)} {'see' if len(sharers) > 1 else 'sees'} none;"
+                f"every GPU is claimed, so {_named(sharers)} {'see' if len(sharers) > 1 else 'sees'} none;"
                 " with `resources: {gpus: 1}` a run waits for one"
             )
         elif sharers:

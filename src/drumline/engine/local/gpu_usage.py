@@ -1,4 +1,4 @@
-"""Whose are the numbers of a GPU: NVML counts by process, replicas are trees of them. Pure."""
+"""GPU usage by replica, from what NVML reports by process. Pure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from drumline.run.usage import GpuUsage
 
 
 class Device(Record):
-    """A GPU as NVML describes it; None is not known."""
+    """A GPU as NVML describes it; None is unknown."""
 
     number: int
     uuid: str
     total_bytes: int
     used_bytes: int
-    busy: float | None  # 1.0 is all of the time
+    busy: float | None  # fraction of time
     memory: Mapping[int, int | None] | None = None  # by process
-    shares: Mapping[int, float] | None = None  # of its time, by process; who is not named had none
+    shares: Mapping[int, float] | None = None  # fraction of its time, by process; 0 if missing
 
 
 class GpuReplica(Record):
-    """A replica: its processes, and its CUDA_VISIBLE_DEVICES."""
+    """The processes of a replica, and its CUDA_VISIBLE_DEVICES."""
 
     pids: frozenset[int]
     visible: str | None
 
 
 class _Part(Record):
-    """What a replica has of one device."""
+    """The part of one device that a replica uses."""
 
     memory_bytes: int | None
     share: float | None
@@ -36,36 +36,36 @@ class _Part(Record):
 
 
 def attribute_usage(
-    devices: Sequence[Device], seers: Sequence[GpuReplica], *, everyone: Collection[int], outermost: bool
+    devices: Sequence[Device], replicas: Sequence[GpuReplica], *, pids: Collection[int], is_initial: bool
 ) -> list[GpuUsage | None]:
-    """Say what each of these uses of the devices that it can see; None for who sees none.
+    """Return what each replica uses of the devices that it sees; None for a replica that sees none.
 
-    `everyone` are the processes that exist here, and `outermost` says that their numbers are the machine's own. In a
-    container they need not be: NVML may count by other numbers, or not at all. Then a device is told of as a whole,
-    and only of who has it alone.
+    `pids` are all processes here; `is_initial` says that this is the machine's initial pid namespace. In a container
+    NVML may report other pids, or none. Then the usage of a whole device is returned, and only for a replica that has
+    the device alone.
     """
-    seen = [visible_devices(devices, seer.visible) for seer in seers]
-    crowd: dict[int, int] = {}
+    seen = [visible_devices(devices, each.visible) for each in replicas]
+    users: dict[int, int] = {}
     for own in seen:
         for device in own:
-            crowd[device.number] = crowd.get(device.number, 0) + 1
+            users[device.number] = users.get(device.number, 0) + 1
     usages: list[GpuUsage | None] = []
-    for seer, own in zip(seers, seen, strict=True):
+    for replica, own in zip(replicas, seen, strict=True):
         parts = []
         for device in own:
-            part = _own_part(device, seer.pids, everyone, outermost=outermost)
-            parts.append(_or_whole(part, device) if crowd[device.number] == 1 else part)
+            part = _own_part(device, replica.pids, pids, is_initial=is_initial)
+            parts.append(_or_whole(part, device) if users[device.number] == 1 else part)
         usages.append(_sum(own, parts) if own else None)
     return usages
 
 
 def sees_any(visible: str | None) -> bool:
-    """Whether a replica with this CUDA_VISIBLE_DEVICES may see a device at all."""
+    """Return whether a replica with this CUDA_VISIBLE_DEVICES may see a device."""
     return visible is None or visible.strip().startswith((*"0123456789", "GPU-", "MIG-"))
 
 
 def visible_devices(devices: Sequence[Device], visible: str | None) -> list[Device]:
-    """The devices that CUDA lets a process see: all, or those named up to the first that is not there."""
+    """Return the devices that CUDA shows a process: all, or those named before the first that does not exist."""
     if visible is None:
         return list(devices)
     own: list[Device] = []
@@ -81,15 +81,15 @@ def _is_named(device: Device, word: str) -> bool:
     return word == str(device.number) or (word.startswith("GPU-") and device.uuid.startswith(word))
 
 
-def _own_part(device: Device, pids: Collection[int], everyone: Collection[int], *, outermost: bool) -> _Part:
-    """What these processes have of a device, as far as NVML counts by process, and by numbers that we know."""
+def _own_part(device: Device, own_pids: Collection[int], pids: Collection[int], *, is_initial: bool) -> _Part:
+    """Return the part of a device that these processes use; unknown if NVML reports no pids of this namespace."""
     if device.memory is None:
         return _Part(None, None)
-    own = [memory for pid, memory in device.memory.items() if pid in pids]
-    known = outermost or own or (device.memory and all(pid in everyone for pid in device.memory))
+    own = [memory for pid, memory in device.memory.items() if pid in own_pids]
+    known = is_initial or own or (device.memory and all(pid in pids for pid in device.memory))
     if not known:
         return _Part(None, None)
-    share = None if device.shares is None else sum(share for pid, share in device.shares.items() if pid in pids)
+    share = None if device.shares is None else sum(share for pid, share in device.shares.items() if pid in own_pids)
     return _Part(
         None if None in own else sum(memory or 0 for memory in own), None if share is None else min(share, 1.0)
     )

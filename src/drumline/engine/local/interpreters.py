@@ -1,4 +1,4 @@
-"""The Python of replicas: an environment of the plan's own, or one that gets drumline's runtime lent."""
+"""The Python of replicas: an environment of the plan, or another Python with a copy of drumline's runtime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Interpreters:
-    """Finds the Python of a plan; copies the runtime for one that has no drumline, if it `copies`."""
+    """Finds the Python of a plan; with `copies`, copies the runtime for a Python without drumline."""
 
     def __init__(self, site: Site, environ: Mapping[str, str], *, copies: bool) -> None:
         self._site = site
@@ -26,7 +26,7 @@ class Interpreters:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What every keeper must hold so that the environment of the last plan stays."""
+        """Return what keepers hold so that the environment of the last plan is not removed."""
         return tuple(self._last.descriptors) if self._last else ()
 
     def of(self, plan: Plan) -> RunPython | None:
@@ -34,20 +34,20 @@ class Interpreters:
         if plan.environment is None:
             self._last = None
         elif self._last is None or self._last.environment != plan.environment:
-            from drumline.engine.local.python import RunPython  # noqa: PLC0415  # only where it is asked for
+            from drumline.engine.local.python import RunPython  # noqa: PLC0415  # only if the plan has one
 
             self._last = RunPython(plan.environment, self._site, self._environ)
         return self._last
 
     def applied(self, plan: Plan) -> Callable[[Place], Place]:
-        """Return what adds to a place the plan's environment, or the runtime for a Python that has no drumline."""
+        """Return a function that adds the plan's environment to a place, or the copied runtime if needed."""
         if python := self.of(plan):
             return python.applied
-        runtime = self.lent_runtime()
+        runtime = self.copied_runtime()
         return lambda place: place.replace(runtime=runtime, runtime_on_path=True) if runtime else place
 
-    def lent_runtime(self) -> str | None:
-        """Return the folder with a copy of the runtime for a Python that has no drumline; None if it has."""
+    def copied_runtime(self) -> str | None:
+        """Return the folder with a copy of the runtime for a Python without drumline; None if it has drumline."""
         python = self._site.python
         if python is None or python.folder == str(Path(sys.executable).parent) or has_drumline(python, self._environ):
             return None

@@ -1,4 +1,4 @@
-"""What is left of a replica whose keeper was killed: processes that nothing holds together any more."""
+"""The processes of a replica whose keeper was killed."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from drumline.runtime.keeper import descendants, processes, start_ticks
 def find_leftovers(
     trace: Trace, *, boot: str, folder: Path, group: Collection[int], keepers: Collection[int]
 ) -> set[int]:
-    """Return all processes of a replica, and all below these.
+    """Return all processes of a replica, and their descendants.
 
-    They are in its group or session, have the variable that names its folder, write to its log, or have become children
-    of this process: those in another session than ours are keepers, or were below one that died.
+    They are in its cgroup or session, have the variable that names its folder, write to its log, or are children of
+    this process in another session: a child that is no keeper was below a keeper that died.
     """
-    everyone = list(processes())
+    running = list(processes())
     sessions = _sessions(trace) if trace.boot == boot else set()
-    us, our_session = os.getpid(), os.getsid(0)
+    own_pid, own_session = os.getpid(), os.getsid(0)
     variable, log = f"{TRACE_DIR}={folder}".encode(), str(folder / LOG)
     found = {
         process.pid
-        for process in everyone
+        for process in running
         if process.pid in group
-        or (process.parent == us and process.session != our_session and process.pid not in keepers)
+        or (process.parent == own_pid and process.session != own_session and process.pid not in keepers)
         or process.session in sessions
         or _has_variable(process.pid, variable)
         or _writes_to(process.pid, log)
     }
-    return (found | descendants(found, everyone)) - {us, *keepers}
+    return (found | descendants(found, running)) - {own_pid, *keepers}
 
 
 def _sessions(trace: Trace) -> set[int]:
-    """Return the sessions that can only be this replica's: a number stays taken while a process is in its session."""
+    """Return the sessions that belong to this replica: a session's id is not reused while a process is in it."""
     sessions = set()
     if trace.keeper is not None and start_ticks(trace.keeper) is None:
         sessions.add(trace.keeper)

@@ -1,6 +1,6 @@
-"""The child that makes a private network: it leaves for new namespaces, which no process with an event loop may.
+"""The child process that makes a private network, since the supervisor cannot enter other namespaces itself.
 
-What it makes is there for as long as a process holds the descriptors that it sends.
+The network exists as long as a process holds the descriptors that the child sends.
 """
 
 from __future__ import annotations
@@ -21,58 +21,60 @@ _NEW_USER, _NEW_NETWORK, _NEW_NAME = 0x1000_0000, 0x4000_0000, 0x0400_0000
 
 
 def main(descriptor: str, hub: str, *names: str) -> None:
-    """Make a network for these, each a name and an address, and send its descriptors.
+    """Make a network for these names, each followed by its address, and send its descriptors.
 
-    `hub` has the descriptors of the user and network namespace of one that is joined, or none.
+    `hub` has the descriptors of the user and network namespace to join, separated by a comma; "" makes a new hub.
     """
     hosts = dict(zip(names[::2], names[1::2], strict=True))
     answer = socket.socket(fileno=int(descriptor))
     step = "user"
     try:
         if not hub:
-            _leave_namespace(_NEW_USER)
+            _new_namespace(_NEW_USER)
             answer.send(b"unmapped")
             answer.recv(64)
             step = "network"
-            _leave_namespace(_NEW_NETWORK)
+            _new_namespace(_NEW_NETWORK)
             _send(answer, [_own("user"), _own("net")])
         else:
             user, network = map(int, hub.split(","))
             enter_namespace(user)
             step = "network"
             enter_namespace(network)
-        with Netlink() as wires:
+        with Netlink() as netlink:
             step = "bridge"
             if not hub:
-                wires.add_bridge(BRIDGE)
+                netlink.add_bridge(BRIDGE)
             bridge = socket.if_nametoindex(BRIDGE)
             for name, host in hosts.items():
                 if hub:
-                    with suppress(OSError):  # of a namespace that died with its supervisor; the kernel takes its time
-                        wires.delete(name)
+                    with suppress(
+                        OSError
+                    ):  # left by a namespace that ended with its supervisor, until the kernel removes it
+                        netlink.delete(name)
                 step = "network"
-                _leave_namespace(_NEW_NETWORK)
+                _new_namespace(_NEW_NETWORK)
                 step = "name"
-                _leave_namespace(_NEW_NAME)
-                # Its host name is its address, so that looking up its own name gives where its peers reach it.
+                _new_namespace(_NEW_NAME)
+                # The host name is the address, so that a lookup of the own name gives the address that peers use.
                 socket.sethostname(host)
-                step = "cable"
+                step = "veth"
                 own = _own("net")
-                wires.add_cable(name, bridge, end=OWN_END, namespace=own)
+                netlink.add_veth(name, bridge, end=OWN_END, namespace=own)
                 with Netlink() as inside:
-                    inside.switch(_LOOPBACK)
+                    inside.set_up(_LOOPBACK)
                     end = socket.if_nametoindex(OWN_END)
-                    inside.switch(end)
+                    inside.set_up(end)
                     inside.add_address(end, host, NETWORK_BITS)
                 _send(answer, [own, _own("uts")])
         answer.send(b"whole")
     except OSError as error:
-        with suppress(OSError):  # nothing waits for it any more
+        with suppress(OSError):  # the supervisor has ended
             answer.send(f"{step} {error.errno}".encode())
 
 
-def _leave_namespace(kind: int) -> None:
-    """Go on in a new namespace of this kind; from 3.12 on Python knows the call itself."""
+def _new_namespace(kind: int) -> None:
+    """Move this process to a new namespace of this kind; Python has the call from 3.12 on."""
     if ctypes.CDLL(None, use_errno=True).unshare(kind):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

@@ -1,4 +1,4 @@
-"""Interfaces and addresses, asked of the kernel itself: a plain machine need not have `ip`."""
+"""Network interfaces and addresses by netlink messages: not every machine has `ip`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ATTRIBUTE = struct.Struct("=HH")  # length, type
 
 
 class Netlink:
-    """A line to the kernel about the network namespace in which it was opened, wherever its owner goes later."""
+    """A netlink socket for the network namespace in which it was opened, also after the process has left that."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, socket.NETLINK_ROUTE)
@@ -39,17 +39,17 @@ class Netlink:
     ) -> None:
         self._socket.close()
 
-    def switch(self, index: int, *, on: bool = True) -> None:
-        """Switch a link on, or off."""
-        self._ask(_NEW_LINK, 0, _LINK.pack(0, 0, index, _UP if on else 0, _UP))
+    def set_up(self, index: int, *, up: bool = True) -> None:
+        """Set a link up or down."""
+        self._ask(_NEW_LINK, 0, _LINK.pack(0, 0, index, _UP if up else 0, _UP))
 
     def add_bridge(self, name: str) -> None:
-        """Make a bridge, switched on."""
+        """Add a bridge that is up."""
         info = attribute(_LINK_INFO, attribute(_INFO_KIND, b"bridge"))
         self._ask(_NEW_LINK, _CREATE | _EXCLUSIVE, _LINK.pack(0, 0, 0, _UP, _UP) + _named(name) + info)
 
-    def add_cable(self, name: str, bridge: int, *, end: str, namespace: int) -> None:
-        """Make a pair of links: one in the bridge of this index, switched on, its end in another namespace, not yet."""
+    def add_veth(self, name: str, bridge: int, *, end: str, namespace: int) -> None:
+        """Add a veth pair: one link in the bridge of this index, up; its peer `end` in another namespace, down."""
         up = _LINK.pack(0, 0, 0, _UP, _UP)
         peer = _LINK.pack(0, 0, 0, 0, 0) + _named(end) + attribute(_LINK_NAMESPACE, struct.pack("=I", namespace))
         kind = attribute(_INFO_KIND, b"veth") + attribute(_INFO_DATA, attribute(_VETH_PEER, peer))
@@ -57,18 +57,18 @@ class Netlink:
         self._ask(_NEW_LINK, _CREATE | _EXCLUSIVE, up + _named(name) + master + attribute(_LINK_INFO, kind))
 
     def delete(self, name: str) -> None:
-        """Delete a link, and the other end with it."""
+        """Delete a link and its peer."""
         self._ask(_DELETE_LINK, 0, _LINK.pack(0, 0, 0, 0, 0) + _named(name))
 
     def add_address(self, index: int, address: str, bits: int) -> None:
-        """Give a link an IPv4 address in a network whose first so many bits are common."""
+        """Add an IPv4 address with a prefix of so many bits to a link."""
         number = socket.inet_aton(address)
         head = _FAMILY_ADDRESS.pack(socket.AF_INET, bits, 0, 0, index)
         both = attribute(_LOCAL_ADDRESS, number) + attribute(_ADDRESS, number)
         self._ask(_NEW_ADDRESS, _CREATE | _EXCLUSIVE, head + both)
 
     def _ask(self, kind: int, flags: int, body: bytes) -> None:
-        """Send one request and wait for the answer; raise OSError if the kernel refuses."""
+        """Send a request and wait for the acknowledgement; raise OSError if the kernel refuses."""
         self._sent += 1
         length = _MESSAGE.size + len(body)
         self._socket.send(_MESSAGE.pack(length, kind, _REQUEST | _ACKNOWLEDGE | flags, self._sent, 0) + body)
@@ -76,13 +76,13 @@ class Netlink:
         _, kind, _, number, _ = _MESSAGE.unpack_from(answer)
         (code,) = struct.unpack_from("=i", answer, _MESSAGE.size)
         if kind != _ERROR or number != self._sent:
-            raise OSError(f"the kernel answered something else: message {number} of type {kind}")
+            raise OSError(f"unexpected netlink answer: message {number} of type {kind}")
         if code:
             raise OSError(-code, os.strerror(-code))
 
 
 def attribute(kind: int, value: bytes) -> bytes:
-    """One attribute of a message, filled up to a multiple of four bytes."""
+    """Return an attribute of a message, padded to a multiple of four bytes."""
     return _ATTRIBUTE.pack(_ATTRIBUTE.size + len(value), kind) + value + b"\0" * (-len(value) % 4)
 
 

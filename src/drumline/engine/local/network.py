@@ -1,9 +1,8 @@
-"""A network that only one attempt of a run is in: a bridge, and a namespace with one address for each replica.
+"""The private network of one attempt: a bridge, and a network namespace with one address for each replica.
 
-All of it belongs to a user namespace, so that no rights are needed. A process of ours goes in, makes everything and
-leaves; what it hands back are descriptors, and the network is there for as long as somebody holds them. The
-supervisor holds them until everybody has started, each keeper its own for as long as it lives: a supervisor that
-dies changes nothing, and with the last keeper the network is gone.
+All of it belongs to a user namespace, so that no privileges are needed. A child process makes it and sends descriptors;
+the network exists as long as a process holds them. The supervisor holds them until all replicas have started, and each
+keeper holds its own until it ends: the network survives the supervisor and ends with the last keeper.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _BUILDER = "drumline.engine.local.namespaces"
 
 
 class NamespaceDescriptors(Record):
-    """One replica's way in: the namespaces that it enters, in this order, and what its keeper holds to keep them."""
+    """The namespaces that a replica enters, in this order, and the descriptors that its keeper holds to keep them."""
 
     enter: tuple[int, ...]
     held: tuple[int, ...]
 
 
 class _Hub(Record):
-    """What everybody shares: the user namespace, and the network namespace with the bridge."""
+    """What all replicas share: the user namespace, and the network namespace with the bridge."""
 
     user: int
     network: int
@@ -65,8 +64,8 @@ class Network:
     async def connect(self) -> None:
         """Make the network for all replicas that have not begun.
 
-        Those that have begun hold a network, and the others are joined to it: a supervisor died before all were
-        started, or these return to a gang that runs on.
+        If some have begun, the others join the network that those hold: a supervisor died before all had started, or
+        these restart while the others run.
         """
         begun = [replica for replica, trace in self._traces.items() if has_begun(trace)]
         hosts = {each: self._hosts[each] for each in self._hosts if each not in begun}
@@ -74,11 +73,11 @@ class Network:
             await self._connect(hosts, await self._find_hub(begun))
 
     def namespaces(self, replica: ReplicaId) -> NamespaceDescriptors:
-        """Return the way in of a replica that had not begun."""
+        """Return the namespaces for a replica that had not begun."""
         return self._namespaces[replica]
 
     def close(self) -> None:
-        """Let go of our copies."""
+        """Close the descriptors of this process."""
         for descriptor in self._owned:
             os.close(descriptor)
         self._owned = []
@@ -94,7 +93,7 @@ class Network:
             self._namespaces[replica] = NamespaceDescriptors(enter=(hub.user, own, name), held=hub.descriptors)
 
     async def _find_hub(self, earlier: Sequence[ReplicaId]) -> _Hub | None:
-        """The hub that a living keeper of these holds."""
+        """Return the hub that a running keeper of these replicas holds."""
         for replica in earlier:
             trace = self._traces[replica]
             keeper = await wait_for_keeper(trace)
@@ -105,12 +104,12 @@ class Network:
 
 
 def find_network_problem() -> str | None:
-    """Why no private network can be made on this machine, found by making a small one."""
+    """Return why no private network can be made on this machine; None if a small one could be made."""
     try:
-        with _Building({"worker.0": "10.77.0.1"}) as building:
-            while not building.is_whole:
-                building.read()
-            _close(building.made)
+        with _NetworkBuilder({"worker.0": "10.77.0.1"}) as builder:
+            while not builder.is_whole:
+                builder.read()
+            _close(builder.made)
     except EngineError as error:
         return error.message
     return None
@@ -120,18 +119,18 @@ async def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
     """Make a namespace for each of these names, with its address, on this hub or on a new one; return descriptors.
 
     They are those of a new hub, if there was none, then two for each name: its network, and its host name. Raise
-    EngineError with what to allow where the system refuses.
+    EngineError, which says what to allow, if the system refuses.
     """
-    with _Building(hosts, hub) as building:
-        while not building.is_whole:
-            await wait_readable(building.connection.fileno())
-            building.read()
-        await wait_ended(building.child.pid)
-        return building.made
+    with _NetworkBuilder(hosts, hub) as builder:
+        while not builder.is_whole:
+            await wait_readable(builder.connection.fileno())
+            builder.read()
+        await wait_ended(builder.child.pid)
+        return builder.made
 
 
-class _Building:
-    """A child that makes a network, and the descriptors of what it has made; closed before it is whole, none stays."""
+class _NetworkBuilder:
+    """The child that makes a network, and the descriptors that it sent; they are closed if it does not complete."""
 
     def __init__(self, hosts: Mapping[str, str], hub: _Hub | None = None) -> None:
         if sys.platform != "linux":
@@ -163,11 +162,11 @@ class _Building:
         self.child.wait()
 
     def read(self) -> None:
-        """Take the next word of the child, and what it has made; raise EngineError if that was refused."""
+        """Read the next message of the child and its descriptors; raise EngineError if the system refused."""
         try:
             word, descriptors, flags, _ = socket.recv_fds(self.connection, 4096, 2)
             self.made += descriptors
-            for descriptor in descriptors:  # Python 3.11 forgets the flag that would do it
+            for descriptor in descriptors:  # Python 3.11 does not set close-on-exec
                 os.set_inheritable(descriptor, False)
             if flags & socket.MSG_CTRUNC:
                 raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -185,7 +184,7 @@ class _Building:
 
 
 def open_hub(keeper: int) -> _Hub | None:
-    """The hub that a keeper holds, as descriptors of our own; None if it holds none, or is gone."""
+    """Open the hub that a keeper holds; return None if it holds none or has ended."""
     found: dict[str, int] = {}
     with suppress(OSError):
         for number in os.listdir(f"/proc/{keeper}/fd"):  # noqa: PTH208
@@ -199,14 +198,14 @@ def open_hub(keeper: int) -> _Hub | None:
 
 
 def _map_owners(pid: int) -> None:
-    """Let users and groups be in a process's new user namespace who they are outside it.
+    """Map users and groups to themselves in a process's new user namespace.
 
-    Root may map everybody, and keeps its rights over everybody's files; anybody else only themselves.
+    Root maps all ids, and so keeps its rights over all files; another user may map only its own.
     """
     folder = Path(f"/proc/{pid}")
     is_root = os.geteuid() == 0
     if not is_root:
-        (folder / "setgroups").write_text("deny")  # else the kernel lets nobody but root map a group
+        (folder / "setgroups").write_text("deny")  # without this the kernel allows only root to map a group
     for kind, own in (("uid", os.geteuid()), ("gid", os.getegid())):
         known = Path(f"/proc/self/{kind}_map").read_text().splitlines() if is_root else [f"{own} {own} 1"]
         ranges = (line.split() for line in known)

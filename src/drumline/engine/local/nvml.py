@@ -1,4 +1,4 @@
-"""The door to NVML: NVIDIA's own account of its GPUs. Opened in a process of its own, see `surveyor.py`."""
+"""The only module that imports NVML, NVIDIA's library about its GPUs; loaded in a child, see `gpu_poller.py`."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from drumline.engine.local.gpu_usage import Device
 
-CONTROL = "/dev/nvidiactl"  # there, and only there, where NVIDIA's driver is
-_RECENT_MICROSECONDS = 2_500_000  # it looks at each process about once a second; asked too early, it has seen nobody
+CONTROL = "/dev/nvidiactl"  # exists only where NVIDIA's driver is loaded
+_RECENT_MICROSECONDS = 2_500_000  # NVML samples each process about once a second
 
 
 def has_gpus() -> bool:
-    """Whether it is worth asking."""
+    """Return whether this machine has NVIDIA's driver."""
     return os.path.exists(CONTROL)  # noqa: PTH110
 
 
 def open_reader() -> Callable[[], list[Device]]:
-    """Open NVML and return what reads every device; raise whatever it raises where it cannot be had."""
+    """Open NVML and return a function that reads all devices; raise what NVML raises if it cannot be opened."""
     import pynvml  # noqa: PLC0415 - 35 MB and a thread of its own
 
     pynvml.nvmlInit()
@@ -27,7 +27,7 @@ def open_reader() -> Callable[[], list[Device]]:
 
 
 class _Reader:
-    """Reads all devices again and again."""
+    """Reads all devices."""
 
     def __init__(self, nvml: Any) -> None:
         self._nvml = nvml
@@ -35,7 +35,7 @@ class _Reader:
         self._uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
 
     def read(self) -> list[Device]:
-        """Every device as it is now; one that does not answer is left out."""
+        """Return every device as it is now, without those that do not answer."""
         found = []
         for index, handle in enumerate(self._handles):
             memory = self._ask("nvmlDeviceGetMemoryInfo", handle)
@@ -62,12 +62,12 @@ class _Reader:
         return {process.pid: process.usedGpuMemory for process in (*drawing, *computing)}
 
     def _shares(self, handle: object) -> dict[int, float] | None:
-        """How much of its time the device last worked for each process."""
+        """Return the recent share of the device's time for each process; None if the device does not report it."""
         since = time.time_ns() // 1000 - _RECENT_MICROSECONDS
         try:
             samples = self._nvml.nvmlDeviceGetProcessUtilization(handle, since)
         except self._nvml.NVMLError as error:
-            # Nobody worked since, or this device does not say.
+            # Not found: no process has used the device since then.
             return {} if error.value == self._nvml.NVML_ERROR_NOT_FOUND else None
         by_process: dict[int, list[int]] = {}
         for sample in samples:

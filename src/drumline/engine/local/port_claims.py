@@ -1,4 +1,4 @@
-"""The ports of one run, claimed: its keepers inherit the claims, which so end with them."""
+"""The port claims of one run: its keepers inherit them, so a claim ends with its replica."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from drumline.plan.types import Launch, ReplicaId
 
 
 class PortClaims:
-    """The claims of one run: those of a placement until its line is started, and after that of who may return."""
+    """The claims of one run: those of a placement until its replicas start, then those of replicas that may restart."""
 
     def __init__(self) -> None:
         self._placed: dict[ReplicaId, PortClaim] = {}
         self._kept: dict[ReplicaId, PortClaim] = {}
 
-    def take(self, claims: dict[ReplicaId, PortClaim]) -> None:
-        """Hold the claims of a new placement; those of the one before are not needed any more."""
+    def replace(self, claims: dict[ReplicaId, PortClaim]) -> None:
+        """Hold the claims of a new placement instead of those of the last one."""
         self.release()
         self._placed = claims
 
     def descriptors(self, launch: Launch) -> tuple[int, ...]:
-        """What a replica's keeper must hold to keep its port; who returns gets the port that it had.
+        """Return what a replica's keeper holds to keep its port; a restarted replica gets the port that it had.
 
-        One whose claim died with an earlier supervisor is claimed again, if nobody else was quicker.
+        A claim that ended with an earlier supervisor is made again if the port is still free.
         """
         replica = launch.replica
         claim = self._placed.get(replica.id) or (self._kept.get(replica.id) if launch.incarnation else None)
@@ -32,18 +32,18 @@ class PortClaims:
         return claim.descriptors if claim else ()
 
     def keep(self) -> None:
-        """Hold the claims of the placement on when its line is started."""
+        """Keep the claims of the placement after its replicas have started."""
         self._kept |= self._placed
         self._placed = {}
 
     def close(self) -> None:
-        """Let go of what no start took over; whoever was started keeps its own."""
+        """Release the claims that no start used; replicas that were started keep theirs."""
         for claim in self._placed.values():
             claim.close()
         self._placed = {}
 
     def release(self) -> None:
-        """Let go of everything."""
+        """Release all claims."""
         self.close()
         for claim in self._kept.values():
             claim.close()

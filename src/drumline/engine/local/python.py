@@ -1,4 +1,4 @@
-"""The Python of a line that has an environment of its own: which interpreter, which folder, and drumline's runtime."""
+"""The Python environment of a run: its interpreter, its folder, and drumline's runtime."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30
 
 
 class WantedEnvironment(Record):
-    """An environment of this machine, there or not."""
+    """What an environment of this machine consists of, whether it is built or not."""
 
     root: str
     python: str
@@ -35,18 +35,18 @@ class WantedEnvironment(Record):
 
     @property
     def folder(self) -> str:
-        """Where it is, once it is built."""
+        """Return where it is, once it is built."""
         return folder_of(self.root, self.python, self.requirements)
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """What builds it; that needs nothing but drumline's own Python."""
+        """Return the command that builds it with drumline's own Python."""
         builder = str(Path(runtime.__file__).with_name("environment.py"))
         return (sys.executable, "-IS", builder, self.root, self.python, *self.requirements)
 
 
 class RunPython:
-    """The Python of one line; holds its environment, so that nobody removes it, for as long as the engine lives."""
+    """The Python of one run; holds a lock on its environment, so that it is not removed."""
 
     def __init__(self, environment: Environment, site: Site, environ: Mapping[str, str]) -> None:
         self.environment = environment
@@ -56,32 +56,32 @@ class RunPython:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What has to stay open for as long as somebody uses the environment."""
+        """Return what keepers hold while replicas use the environment."""
         return () if self._lock is None else (self._lock,)
 
     def is_there(self) -> bool:
-        """Whether it is built; from now on it stays."""
+        """Return whether it is built; if so, lock it."""
         if self._lock is None:
             self._lock = use(self._folder)
         return self._lock is not None
 
     def require(self) -> None:
-        """Hold it, and have the runtime beside it; raise EngineError if it is not there."""
+        """Lock the environment and copy the runtime; raise EngineError if it is not built."""
         if not self.is_there():
             raise EngineError(f"the environment {self._folder} is gone", hint="`drumline train` builds it again")
         self.copy_runtime()
 
     def copy_runtime(self) -> None:
-        """Have the runtime where the line will look for it."""
+        """Copy the runtime to where replicas look for it."""
         copy_runtime(self.wanted.runtime)
 
     def applied(self, place: Place) -> Place:
-        """The place of somebody who runs in it."""
+        """Return the place with this environment."""
         return place.replace(python_dir=f"{self._folder}/bin", environment=self._folder, runtime=self.wanted.runtime)
 
 
 def find_environment(environment: Environment, site: Site, environ: Mapping[str, str]) -> WantedEnvironment:
-    """Find what an environment would be made of here; raise InputError if no Python of this machine would do."""
+    """Return what an environment is made of on this machine; raise InputError if no Python fits."""
     cache = site.cache or site.home / "cache"
     python = find_python(environment.pythons, site.directory, environ, site.python)
     return WantedEnvironment(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
@@ -96,30 +96,30 @@ def runtime_folder(site: Site) -> str:
 def find_python(
     pythons: Sequence[str], directory: Path, environ: Mapping[str, str], default: Interpreter | None = None
 ) -> str:
-    """Return the first that is there of these versions or paths; `default`, if it is among them or none is named."""
+    """Return the first of these versions or paths that exists; `default` if it fits one of them or none is named."""
     if not any("/" in wanted for wanted in pythons):
-        here, base = _identify(default)
-        if not pythons or any(_is(here, wanted) for wanted in pythons):
+        version, base = _identify(default)
+        if not pythons or any(_is(version, wanted) for wanted in pythons):
             return base
     for wanted in pythons:
         if "/" in wanted:
             path = os.path.realpath(directory / wanted)
             if Path(path).is_file() and os.access(path, os.X_OK):
-                return path  # and not started: what a spec names is started by a run, not by who only looks at it
-            raise InputError(f"environment.python: {path} is no program", hint="name a Python, or its version")
+                return path  # not executed: only a run executes what a spec names
+            raise InputError(f"environment.python: {path} is not a program", hint="name a Python, or its version")
         for path in _candidates(wanted, environ):
             if (answer := _ask(path)) and _is(answer[0], wanted):
                 return answer[1]
-    words = pythons[0] if len(pythons) == 1 else f"{pythons[-1]} to {pythons[0]}"
+    versions = pythons[0] if len(pythons) == 1 else f"{pythons[-1]} to {pythons[0]}"
     raise InputError(
-        f"the environment needs Python {words}, which is not on this machine",
+        f"the environment needs Python {versions}, which is not on this machine",
         hint=f"install it so that `python{pythons[0]}` is found, or `uv python install {pythons[0]}`,"
         " or name an interpreter with `environment: {python: /path/of/python}`",
     )
 
 
 def copy_runtime(folder: str) -> None:
-    """Put drumline's runtime where a Python without drumline finds it; does nothing if it is there."""
+    """Copy drumline's runtime to a folder for a Python without drumline; idempotent."""
     package = Path(folder, "drumline")
     if package.is_dir():
         return
@@ -132,7 +132,7 @@ def copy_runtime(folder: str) -> None:
                 write_file(file, data)
             Path(scratch, "drumline").rename(package)
     except OSError as error:
-        if not package.is_dir():  # else somebody was faster
+        if not package.is_dir():  # another process may have been faster
             raise EngineError(f"cannot write {package}: {error.strerror}") from None
 
 
@@ -174,7 +174,7 @@ def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ask(path: str) -> tuple[str, str] | None:
-    """The version of an interpreter and where it really is; None if it does not work, as a shim for nothing."""
+    """Return the version of an interpreter and its real path; None if it does not run, as a shim without a target."""
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         answer = subprocess.run(
             [path, "-IS", "-c", _ASK], capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS

@@ -1,4 +1,4 @@
-"""The room that a run has on this machine: claimed, waited for, divided."""
+"""The CPUs, memory and GPUs that one run claims on this machine."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class ResourceClaim:
-    """What one run may use of this machine; owns its claim.
+    """Claims resources for one run, or queues for them; owns the claim.
 
-    Most lines ask for nothing, on a machine without GPUs: these wait for no module that they have no use for.
+    Modules for claims are imported when they are needed: most runs ask for nothing.
     """
 
     def __init__(self, site: Site, environ: Mapping[str, str], *, boot: Callable[[], str]) -> None:
@@ -34,25 +34,25 @@ class ResourceClaim:
         self._watching: tuple[AbstractEventLoop, ReportEvent] | None = None
 
     def watch(self, loop: AbstractEventLoop, tell: ReportEvent) -> None:
-        """Tell from now on when a line that has to wait need not any more; comes before `take`."""
+        """Report when a run that waits gets its resources; call this before `claim`."""
         self._watching = loop, tell
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """What every keeper of the run must hold."""
+        """Return what every keeper of the run holds to keep the claim."""
         return self._registry.descriptors if self._registry else ()
 
     def excess(self, plan: Plan) -> Iterator[str]:
-        """What the line asks for beyond all that there is."""
-        if claims(plan):
+        """Yield a message for each resource of which the plan asks for more than the machine has."""
+        if claims_any(plan):
             from drumline.engine.local.claim_queue import describe_excess  # noqa: PLC0415
 
             yield from describe_excess(plan, self._capacity)
 
     def preview_gpus(self, plan: Plan) -> GpuAssignment | None:
-        """The GPUs that everybody would see if the line began now; if it had to wait, on a machine of its own.
+        """Return the GPUs that each replica would see if the run began now; if it had to wait, without other runs.
 
-        None if there is nothing to say about GPUs.
+        None if neither the machine nor the plan has GPUs.
         """
         if not self._gpus:
             return self._assign_gpus(plan) if any(each.resources.gpus is not None for each in plan.replicas) else None
@@ -66,11 +66,11 @@ class ResourceClaim:
         return self._assign_gpus(plan, own, held_gpus(others))
 
     def claim(self, plan: Plan, attempt: int, *, all_begun: bool) -> GpuAssignment | None:
-        """Claim what the line asks for; raise MustWait if others have it, and tell when it is to be had.
+        """Claim what the plan asks for; raise MustWait if other runs hold it, and report when it is free.
 
-        A line of which everybody has begun is only looked after, and needs no more than its keepers still hold.
+        If all replicas have begun, nothing new is claimed: their keepers hold what they use.
         """
-        if not claims(plan):
+        if not claims_any(plan):
             return self.preview_gpus(plan)
         from drumline.engine.local.claim_queue import total_claim  # noqa: PLC0415
 
@@ -78,8 +78,8 @@ class ResourceClaim:
         if all_begun and not registry.is_held():
             return None
         if not plan.oversubscribe:
-            for shortage in self.excess(plan):
-                raise EngineError(shortage)
+            for message in self.excess(plan):
+                raise EngineError(message)
         claim = partial(registry.claim, total_claim(plan), self._capacity, insist=plan.oversubscribe)
         if message := claim():
             self._wait(registry, claim, attempt, message)
@@ -88,12 +88,12 @@ class ResourceClaim:
         return self._assign_gpus(plan, own, registry.taken)
 
     def _wait(self, registry: ClaimRegistry, claim: Callable[[], str], attempt: int, message: str) -> None:
-        """Ask again whenever somebody who is in our way has gone or begun; by then we have it, or wait anew."""
+        """Claim again whenever an entry that delays this run has ended or begun; wait again if that fails."""
         if self._watching is None:
-            raise AssertionError("a room is watched before it is taken")
+            raise AssertionError("`watch` comes before `claim`")
         loop, tell = self._watching
 
-        def ask_again() -> None:
+        def claim_again() -> None:
             try:
                 now = claim()
             except EngineError as error:
@@ -106,15 +106,15 @@ class ResourceClaim:
                 tell(AttemptDelayed(attempt, now))
             self._wait(registry, claim, attempt, now)
 
-        registry.watch(loop, ask_again)
+        registry.watch(loop, claim_again)
 
     @property
     def cpus(self) -> float:
-        """How many CPUs a run may use: those of its affinity, or less where a control group allows less."""
+        """Return how many CPUs a run may use: those of its affinity, or the quota of its cgroup if that is less."""
         return self._capacity.cpus
 
     def release(self) -> None:
-        """Give everything back."""
+        """Release the claim."""
         if self._registry:
             self._registry.release()
 
@@ -137,6 +137,6 @@ class ResourceClaim:
         return assign_gpus(plan, self._gpus, own, taken)
 
 
-def claims(plan: Plan) -> bool:
-    """Whether anybody in the line claims anything."""
+def claims_any(plan: Plan) -> bool:
+    """Return whether any replica of the plan asks for resources."""
     return any(any(to_dict(replica.resources).values()) for replica in plan.replicas)

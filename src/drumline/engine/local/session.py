@@ -91,7 +91,7 @@ class LocalSession:
         assignment = self._resources.claim(plan, attempt, all_begun=all_begun)
         placement, claims = place(plan, self._site, keep)
         if not keep:
-            self._ports.take(claims)
+            self._ports.replace(claims)
         if not all_begun:
             with_python = self._pythons.applied(plan)
             placement = {name: with_python(where) for name, where in placement.items()}

@@ -10,7 +10,7 @@ from drumline.engine.agent.client import Agent
 from drumline.engine.agent.errors import RefusedError
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.port_owners import PortOwner
-from drumline.engine.local.resource_claim import claims
+from drumline.engine.local.resource_claim import claims_any
 from drumline.engine.ssh.agents import Facts, open_agent, read_facts, runs_folder
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
 from drumline.engine.ssh.planned import Host, Hosts, hosts_of, with_hosts
@@ -33,7 +33,7 @@ async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], 
     try:
         await asyncio.gather(*(visit.open() for visit in visits))
         ports = _wanted_ports(plan, visits)
-        await asyncio.gather(*(visit.look_at_ports(ports[visit.host.name], waits=claims(plan)) for visit in visits))
+        await asyncio.gather(*(visit.look_at_ports(ports[visit.host.name], waits=claims_any(plan)) for visit in visits))
     finally:
         await asyncio.gather(*(visit.close() for visit in visits))
     return [visit.known for visit in visits], [error for visit in visits for error in visit.errors]
