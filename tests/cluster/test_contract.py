@@ -18,7 +18,7 @@ _NO_DATA = "a pod begins when its data are there, and the helper that makes them
 _ALL_NAMES = "a pod begins when the names of all are known"
 EXCEPTIONS: Exceptions = {
     "test_build": "an image has its environment",
-    "test_looks": "drumline does not look into pods: there are no pulses, sockets and stacks of their replicas",
+    "test_observation": "drumline does not look into pods: there are no pulses, sockets and stacks of their replicas",
     "test_faults": "replicas in pods cannot be hurt by drumline",
     "test_serve": "TensorBoard does not run in the cluster",
     "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",

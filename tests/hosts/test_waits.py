@@ -13,7 +13,7 @@ import pytest
 from drumline.engine.agent.bootstrap import STUB
 from drumline.engine.agent.cleanup import UNUSED_SECONDS
 from drumline.engine.agent.package import package_name
-from drumline.engine.ssh.planned import Host, hosts_of, with_hosts
+from drumline.engine.ssh.plan_options import Host, hosts_of, with_hosts
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
 from drumline.run.state import Phase

@@ -10,7 +10,7 @@ from drumline.engine import protocol
 from drumline.engine.argument_limits import LONGEST_STRING_BYTES
 from drumline.engine.local.trace import read_trace
 from drumline.engine.ssh import SshEngine
-from drumline.engine.ssh.planned import Host, Hosts, with_hosts
+from drumline.engine.ssh.plan_options import Host, Hosts, with_hosts
 from drumline.engine.ssh.session import SshSession
 from drumline.plan.types import Environment, Launch, Plan, ReplicaId
 from drumline.run.traces import TRACE, trace_dir
@@ -43,7 +43,7 @@ class SshTestBed:
         self._sessions.leave()  # that of a supervisor that is gone does nothing any more
         session = self._sessions.open(engine, run_dir, loop)
         assert isinstance(session, SshSession)
-        session.survey.patience_seconds = session.places.patience_seconds = PATIENCE_SECONDS
+        session.host_queries.patience_seconds = session.places.patience_seconds = PATIENCE_SECONDS
         return session
 
     def make_loop(self) -> SteppedLoop:

@@ -20,7 +20,7 @@ _MOST_BYTES = 1 << 62
 MOST_PORT = 65_535
 _MOST_CORES = 1 << 16
 _MOST_GPUS = 1024
-_MOST_REMARKS = 100
+_MOST_WARNINGS = 100
 _HOLDER_CHARS = 200
 _GPU = re.compile(r"[\w:./-]{1,100}", re.ASCII)
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}[\w+.-]{0,20}", re.ASCII)
@@ -98,7 +98,7 @@ class PlaceAnswer(Record):
     """Where each replica is that was asked about, by its id."""
 
     places: Mapping[str, Place]
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 class UsageAnswer(Record):
@@ -137,7 +137,7 @@ def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
         case PlaceAnswer():
             for place in found.places.values():
                 _check_place(place)
-            require_within(len(found.remarks), 0, _MOST_REMARKS)
+            require_within(len(found.warnings), 0, _MOST_WARNINGS)
         case ReceiveAnswer():
             require_path(found.folder or None)
             for number in (found.free_bytes, found.written):

@@ -133,7 +133,7 @@ async def start_agent(machine: Machine, setup: Setup, *, keep: bool = False, cou
                 await channel.write(f"{len(data)}\n".encode() + data)
                 word = await _first_word(channel, machine.host)
         if "ready" not in word:
-            raise _no_agent(machine.host, setup, word, "" if word else await channel.said_last())
+            raise _no_agent(machine.host, setup, word, "" if word else await channel.stderr_tail())
     except TimeoutError:
         channel.close()
         raise UnreachableError(f"{machine.host} has not answered within {FIRST_WORD_SECONDS:g} s") from None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Protocol, Self, TypeVar
 
 from drumline.engine.agent.answers import read_answer
-from drumline.engine.agent.errors import MalformedError, UnreachableError, raised
+from drumline.engine.agent.errors import MalformedError, UnreachableError, error_from_answer
 from drumline.engine.agent.frames import USUAL, Frame, Limits, Stream, read_frame
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ class Channel(Stream, Protocol):
         """Write to its stdin; wait while it does not read."""
         ...
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         """Return the end of what it wrote on its stderr."""
         ...
 
@@ -79,5 +79,5 @@ class Agent:
         if answer.message["do"] != "answer":
             raise MalformedError(self.host, "no answer")
         if "error" in answer.message:
-            raise raised(self.host, answer.message, folder_hint=self.folder_hint)
+            raise error_from_answer(self.host, answer.message, folder_hint=self.folder_hint)
         return answer

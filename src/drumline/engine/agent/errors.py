@@ -28,7 +28,7 @@ class MalformedError(EngineError):
         super().__init__(f"{host} has sent something that drumline does not send: {clean_text(str(error), 200)}")
 
 
-def raised(
+def error_from_answer(
     host: str, answer: Mapping[str, Any], *, may_wait: bool = False, folder_hint: str = ""
 ) -> MustWait | DrumlineError:
     """Return an agent's error as it is raised here; `may_wait`: the question was one that may have to wait."""

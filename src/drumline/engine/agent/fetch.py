@@ -34,7 +34,7 @@ _PAUSE_ENTRIES = 64  # between two moments in which other hosts are heard
 _MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
-class Found(Record):
+class RemoteEntry(Record):
     """A file, folder or link on the host."""
 
     path: str
@@ -90,7 +90,7 @@ async def _ask(agent: Agent, request: dict[str, Any]) -> Frame:
     return await agent.exchange(request, seconds=FILES_SECONDS, limits=FILES_LIMITS)
 
 
-def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[Found], tuple[str, ...]]:
+def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[RemoteEntry], tuple[str, ...]]:
     """Return what a host has, the oldest first, and the links in it that lead out; raise EngineError for nonsense.
 
     Where only a `part` was asked for, all paths begin with its name, and a link must not lead out of that part.
@@ -119,7 +119,7 @@ def _unusable(host: str, why: str) -> EngineError:
     return EngineError(f"{host} sent a list of files that cannot be used: {clean_text(why, 300)}")
 
 
-def _read_entry(data: Any) -> Found:
+def _read_entry(data: Any) -> RemoteEntry:
     path, kind, size, mtime, executable, target, is_young = data
     if not (isinstance(path, str) and isinstance(target, str)):
         raise TypeError("a path is no text")
@@ -131,10 +131,10 @@ def _read_entry(data: Any) -> Found:
         raise ValueError(f"{path!r} has an impossible size or time")
     split(path)
     require_short(path)
-    return Found(path, kind, size if kind == "file" else 0, mtime, executable is True, target, is_young is True)
+    return RemoteEntry(path, kind, size if kind == "file" else 0, mtime, executable is True, target, is_young is True)
 
 
-def _leads_inside(link: Found, *, is_part: bool) -> bool:
+def _leads_inside(link: RemoteEntry, *, is_part: bool) -> bool:
     path = link.path.partition("/")[2] if is_part else link.path
     return bool(path) and stays_beneath(path, link.target)
 
@@ -150,7 +150,7 @@ class _Transfer:
         self._taken = 0
 
     async def run(
-        self, found: list[Found], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
+        self, found: list[RemoteEntry], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
     ) -> Fetched:
         """Take what is new; then remove what is no more."""
         async for each in _unhurried(sorted(found, key=lambda each: each.path)):
@@ -172,7 +172,7 @@ class _Transfer:
         self._here.remove_tree(SCRATCH)
         return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole, left_out)
 
-    async def _take(self, files: list[Found]) -> bool:
+    async def _take(self, files: list[RemoteEntry]) -> bool:
         """Take these, one after the other; False if one was changed meanwhile: what came after it is not taken."""
         begun = [(each, self._begun(each)) async for each in _unhurried(files)]
         for batch in _batches(begun):
@@ -209,7 +209,7 @@ class _Transfer:
                 return lengths
         raise EngineError(f"{self._agent.host} sent other pieces of files than it was asked for")
 
-    def _append(self, file: Found, part: str, at: int, data: bytes) -> None:
+    def _append(self, file: RemoteEntry, part: str, at: int, data: bytes) -> None:
         self._taken += len(data)
         descriptor = self._here.open(part, os.O_WRONLY | os.O_CREAT | (0 if at else os.O_TRUNC))
         with os.fdopen(descriptor, "wb") as into:
@@ -223,7 +223,7 @@ class _Transfer:
             os.utime(descriptor, ns=(file.mtime_ns, file.mtime_ns))
         self._here.move(part, self._here, file.path)
 
-    def _link(self, found: Found) -> None:
+    def _link(self, found: RemoteEntry) -> None:
         if self._here.readlink(found.path) == found.target:
             return
         part = f"{SCRATCH}/link"
@@ -231,12 +231,12 @@ class _Transfer:
         self._here.make_link(part, found.target)
         self._here.move(part, self._here, found.path)
 
-    def _has(self, file: Found) -> bool:
+    def _has(self, file: RemoteEntry) -> bool:
         """Return whether it is here as it is there; its time says so, since it came along."""
         known = self._here.lstat(file.path)
         return known is not None and (known.st_size, known.st_mtime_ns) == (file.size_bytes, file.mtime_ns)
 
-    def _begun(self, file: Found) -> int:
+    def _begun(self, file: RemoteEntry) -> int:
         """Return how much of it came before a connection broke."""
         known = self._here.lstat(_part(file))
         return min(known.st_size, file.size_bytes) if known else 0
@@ -250,18 +250,18 @@ async def _unhurried(items: Iterable[T]) -> AsyncIterator[T]:
         yield item
 
 
-def _part(file: Found) -> str:
+def _part(file: RemoteEntry) -> str:
     """Return where a file is until all of it is here."""
     name = f"{file.path}\n{file.size_bytes}\n{file.mtime_ns}"
     return f"{SCRATCH}/{sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
-def _grows(found: Found) -> bool:
+def _grows(found: RemoteEntry) -> bool:
     """Return whether it is appended to all the time, and good as far as it goes."""
     return ".tfevents." in found.path
 
 
-def _ready(found: list[Found], *, settled: bool) -> Iterator[Found]:
+def _ready(found: list[RemoteEntry], *, settled: bool) -> Iterator[RemoteEntry]:
     """Yield what can be taken now."""
     waits = False
     for each in found:
@@ -272,8 +272,8 @@ def _ready(found: list[Found], *, settled: bool) -> Iterator[Found]:
             yield each
 
 
-def _batches(files: list[tuple[Found, int]]) -> Iterator[list[tuple[Found, int, int]]]:
-    batch: list[tuple[Found, int, int]] = []
+def _batches(files: list[tuple[RemoteEntry, int]]) -> Iterator[list[tuple[RemoteEntry, int, int]]]:
+    batch: list[tuple[RemoteEntry, int, int]] = []
     room = _BATCH_BYTES
     for file, begun in files:
         at = begun

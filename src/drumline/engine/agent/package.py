@@ -63,8 +63,8 @@ PARTS = (
     "engine/agent/replicas.py",
     "engine/agent/verbs.py",
 )
-_ALONE = ("__init__.py", "runtime")
-_WITHOUT = tuple(
+_RUNTIME_PARTS = ("__init__.py", "runtime")
+_EXCLUDED = tuple(
     f"engine/local/{name}.py" for name in ("doctor", "options", "output", "render")
 )  # only commands need these
 _OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every entry: the same content gives the same bytes
@@ -91,10 +91,10 @@ def package_data() -> bytes:
 
 def _files() -> Iterator[tuple[str, bytes]]:
     package = Path(drumline.__file__).parent
-    for folder, parts in (("lib", PARTS), ("runtime", _ALONE)):
+    for folder, parts in (("lib", PARTS), ("runtime", _RUNTIME_PARTS)):
         for part in parts:
             path = package / part
             for each in sorted(path.rglob("*.py")) if path.is_dir() else (path,):
                 name = str(each.relative_to(package))
-                if name not in _WITHOUT:
+                if name not in _EXCLUDED:
                     yield f"{folder}/drumline/{name}", each.read_bytes()

@@ -118,7 +118,7 @@ class Replicas:
         require_free_ports(plan, str(self._run_dir))
         return {
             "places": {str(replica): to_data(place) for replica, place in placed.places.items()},
-            "remarks": list(placed.warnings),
+            "warnings": list(placed.warnings),
         }
 
     async def start(self, message: dict[str, Any]) -> dict[str, Any]:

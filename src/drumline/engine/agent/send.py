@@ -23,7 +23,7 @@ FILES_LIMITS = Limits(message_bytes=32 << 20, data_bytes=16 << 20, values=1 << 2
 _TRIES = 5  # while files change here, or are removed there
 
 
-class Carried(Record):
+class SentFolder(Record):
     """What is there now."""
 
     folder: str  # in full
@@ -33,21 +33,21 @@ class Carried(Record):
     written: int  # entries that are otherwise than before
 
 
-async def carry(agent: Agent, snapshot: Snapshot, folder: str, *, store: str) -> Carried:
+async def send_project(agent: Agent, snapshot: Snapshot, folder: str, *, store: str) -> SentFolder:
     """Have a project there as it is here; what was never carried into its folder stays. Contents are kept in the store.
 
     Raise EngineError if there is no room for it, or no answer; then the folder is as it was.
     """
-    return await _Sending(agent, snapshot, folder, store, "the project").run(mirror=False)
+    return await _Transfer(agent, snapshot, folder, store, "the project").run(mirror=False)
 
 
-async def lay_out(agent: Agent, snapshot: Snapshot, folder: str, *, exactly: bool = True) -> Carried:
+async def send_folder(agent: Agent, snapshot: Snapshot, folder: str, *, exactly: bool = True) -> SentFolder:
     """Have a folder there like this one, `exactly` so or with what was never carried into it; no contents are kept."""
-    sending = _Sending(agent, snapshot, folder, f"{folder}.incoming", "the output", expendable=True)
+    sending = _Transfer(agent, snapshot, folder, f"{folder}.incoming", "the output", expendable=True)
     return await sending.run(mirror=exactly)
 
 
-class _Sending:
+class _Transfer:
     """One folder on its way to one host."""
 
     def __init__(
@@ -62,7 +62,7 @@ class _Sending:
         self._sender = secrets.token_hex(4)
         self._sent = 0
 
-    async def run(self, *, mirror: bool) -> Carried:
+    async def run(self, *, mirror: bool) -> SentFolder:
         """Offer it, send what is missing, and offer it again, until nothing is."""
         answer = await self._offer((), b"", mirror=mirror)
         for _ in range(_TRIES):
@@ -73,7 +73,7 @@ class _Sending:
         else:
             raise EngineError(f"{self._what} changes faster than it can be carried to {self._agent.host}")
         found = self._snapshot
-        return Carried(clean_text(answer.folder), found.files, found.size_bytes, self._sent, answer.written)
+        return SentFolder(clean_text(answer.folder), found.files, found.size_bytes, self._sent, answer.written)
 
     async def _send(self, missing: Sequence[str], *, mirror: bool) -> ReceiveAnswer:
         """Send these, the last of them with the manifest: most folders are there after that."""

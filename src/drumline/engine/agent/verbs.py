@@ -26,7 +26,7 @@ Answer = dict[str, Any]
 Write = Callable[[dict[str, Any], bytes], None]
 
 _SILENCE_SECONDS = 3600.0  # where no run says another: a large project takes long to read
-ALONE: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
+HOST_VERBS: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "facts": probe.facts,
     "packages": probe.packages,
     "clock": probe.clock,
@@ -39,9 +39,12 @@ ALONE: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "put": put,
     "inject_fault": inject_fault,
 }
-FILES: Mapping[str, Callable[[Mapping[str, Any], bytes], tuple[Answer, bytes]]] = {"offer": offer, "receive": receive}
+FILE_VERBS: Mapping[str, Callable[[Mapping[str, Any], bytes], tuple[Answer, bytes]]] = {
+    "offer": offer,
+    "receive": receive,
+}
 # Methods of `Replicas`; `open` comes first. Those that return None answer later, or not at all.
-OF_REPLICAS = frozenset(
+REPLICA_VERBS = frozenset(
     (
         "open",
         "place",
@@ -86,11 +89,11 @@ class Verbs:
         message = frame.message
         name = message["do"]
         try:
-            if name in FILES:
-                return FILES[name](message, frame.data)
-            if name in OF_REPLICAS:
+            if name in FILE_VERBS:
+                return FILE_VERBS[name](message, frame.data)
+            if name in REPLICA_VERBS:
                 return _bounded(await getattr(self.replicas, name)(message)), b""
-            return _bounded(ALONE[name](message)), b""
+            return _bounded(HOST_VERBS[name](message)), b""
         except MustWait as wait:
             return {"error": "MustWait", "message": str(wait)}, b""
         except DrumlineError as error:

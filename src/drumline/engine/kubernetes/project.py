@@ -7,10 +7,10 @@ from importlib import resources
 from pathlib import Path
 
 from drumline.engine.kubernetes.plan_options import cluster_of
-from drumline.engine.project.archive import compressed, make_archive, project_members, runtime_members
-from drumline.engine.project.own import own_folders
+from drumline.engine.project.archive import compress, make_archive, project_members, runtime_members
+from drumline.engine.project.excluded import excluded_folders
 from drumline.engine.project.size import count_files, list_largest, size_bytes
-from drumline.engine.project.tree import OWN, Tree, walk
+from drumline.engine.project.tree import OWN, Tree, walk_project
 from drumline.engine.protocol import Site
 from drumline.errors import InputError
 from drumline.plan.types import Plan
@@ -44,13 +44,13 @@ def pack(directory: Path | None, *, without: Collection[Path] = ()) -> PackedPro
 
     Raise InputError if something cannot be read, or if it is more than an API should carry.
     """
-    runtime = compressed(make_archive(runtime_members()))
+    runtime = compress(make_archive(runtime_members()))
     if directory is None:
         return PackedProject((), 0, 0, runtime)
-    tree = walk(directory, without=without)
+    tree = walk_project(directory, without=without)
     _refuse_large(tree, None)
-    warnings = list(tree.remarks)
-    packed = compressed(make_archive(project_members(directory, tree, warnings)))
+    warnings = list(tree.warnings)
+    packed = compress(make_archive(project_members(directory, tree, warnings)))
     _refuse_large(tree, len(packed))
     parts = tuple(packed[at : at + PART_BYTES] for at in range(0, len(packed), PART_BYTES))
     return PackedProject(parts, count_files(tree), size_bytes(tree), runtime, tuple(warnings))
@@ -78,4 +78,4 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
 
 def pack_project(plan: Plan, site: Site) -> PackedProject:
     """Return the project of a plan, packed; nothing of it where the image has the code."""
-    return pack(site.directory if cluster_of(plan).code else None, without=own_folders(plan, site))
+    return pack(site.directory if cluster_of(plan).code else None, without=excluded_folders(plan, site))

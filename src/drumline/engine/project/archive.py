@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from importlib import resources
 from pathlib import Path
 
-from drumline.engine.project.tree import Entry, Tree, read, shown
+from drumline.engine.project.tree import Entry, Tree, printable, read_file
 from drumline.record import Record
 
 _TIME = 315_532_800  # 1980-01-01; the oldest that every kind of archive can say
@@ -22,16 +22,16 @@ class Member(Record):
     data: bytes = b""
 
 
-def project_members(directory: Path, tree: Tree, remarks: list[str]) -> Iterator[Member]:
+def project_members(directory: Path, tree: Tree, warnings: list[str]) -> Iterator[Member]:
     """What is in a project's files, as far as they are still there; what changes meanwhile is remarked."""
     for entry in tree.entries:
         if entry.kind != "file":
             yield Member(entry)
-        elif found := read(directory, entry):
+        elif found := read_file(directory, entry):
             data, still = found
             if not still:
-                remarks.append(
-                    f"{shown(entry.path)} changes while it is packed, and is carried as it was at one moment"
+                warnings.append(
+                    f"{printable(entry.path)} changes while it is packed, and is carried as it was at one moment"
                 )
             yield Member(entry, data)
 
@@ -67,6 +67,6 @@ def make_archive(members: Iterable[Member]) -> bytes:
     return whole.getvalue()
 
 
-def compressed(archive: bytes) -> bytes:
+def compress(archive: bytes) -> bytes:
     """The same with gzip, without the time."""
     return gzip.compress(archive, compresslevel=6, mtime=0)

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from drumline.engine.project.tree import Entry, Tree, shown
+from drumline.engine.project.tree import Entry, Tree, printable
 from drumline.words import decimal_size
 
 _LARGEST = 5  # are named
@@ -24,7 +24,7 @@ def size_bytes(tree: Tree) -> int:
 
 def list_largest(tree: Tree) -> str:
     """The folders and files that matter most, a line for each."""
-    return "\n".join(f"  {shown(name)}  {decimal_size(amount)}" for name, amount in _largest(tree.entries))
+    return "\n".join(f"  {printable(name)}  {decimal_size(amount)}" for name, amount in _largest(tree.entries))
 
 
 def _largest(entries: Iterable[Entry]) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from drumline.engine.project.tree import Entry, Tree, open_beneath, read, walk
+from drumline.engine.project.tree import Entry, Tree, open_beneath, read_file, walk_project
 from drumline.record import Record
 
 _PIECE_BYTES = 1 << 20
@@ -30,7 +30,7 @@ class Snapshot:
         self._items: dict[str, Item] = {}
         self._held: dict[str, bytes] = {}  # contents of files that do not keep still
         self._by_digest: dict[str, Item] = {}
-        self.remarks = tree.remarks
+        self.warnings = tree.warnings
         for entry in tree.entries:
             if entry.kind != "file":
                 self._items[entry.path] = Item(entry)
@@ -95,7 +95,7 @@ class Snapshot:
 
     def _hold(self, entry: Entry) -> None:
         """Keep what is in a file, if it is still there."""
-        found = read(self._root, entry)
+        found = read_file(self._root, entry)
         if found is None:
             return
         data = found[0]
@@ -104,9 +104,9 @@ class Snapshot:
         self._items[entry.path] = self._by_digest[digest] = Item(entry.replace(size_bytes=len(data)), digest)
 
 
-def take(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:
+def take_snapshot(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:
     """Look at a project, or without `rules` at all that is in a folder; raise InputError if it cannot be read."""
-    return Snapshot(root, walk(root, without=without, rules=rules))
+    return Snapshot(root, walk_project(root, without=without, rules=rules))
 
 
 def _line(item: Item) -> tuple[str, str, bool, int, int]:

@@ -34,10 +34,10 @@ class Tree(Record):
     """What belongs to a project, by name, and what was left out for another reason than that it is ignored."""
 
     entries: tuple[Entry, ...]
-    remarks: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def walk(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Tree:
+def walk_project(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Tree:
     """Find all that belongs to a project: not what is ignored, no version control, no environment, none of `without`.
 
     Raise InputError for a folder that cannot be read.
@@ -45,10 +45,10 @@ def walk(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> T
     root = Path(os.path.realpath(root))
     walker = _Walker(root, {os.path.realpath(each) for each in without}, rules=rules)
     entries = tuple(sorted(walker.entries(), key=lambda entry: os.fsencode(entry.path)))
-    return Tree(entries, tuple(walker.remarks))
+    return Tree(entries, tuple(walker.warnings))
 
 
-def read(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
+def read_file(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
     """What is in a file, and whether it was still while it was read; None if it is gone by now."""
     data = b""
     for _ in range(_TRIES):
@@ -83,7 +83,7 @@ class _Walker:
         self._rules = rules
         self._outer = tuple(_outer_rules(root)) if rules else ()
         self._above = _above(root) if rules else b""
-        self.remarks: list[str] = []
+        self.warnings: list[str] = []
 
     def entries(self) -> Iterator[Entry]:
         yield from self._folder("", self._outer, ())
@@ -129,7 +129,7 @@ class _Walker:
         except OSError as error:
             raise _unreadable(path, error) from None
         if not stat.S_ISREG(known.st_mode):
-            self.remarks.append(f"{shown(path)} is left out: it is no file")
+            self.warnings.append(f"{printable(path)} is left out: it is no file")
             return None
         return Entry(path, "file", known.st_size, bool(known.st_mode & stat.S_IXUSR))
 
@@ -141,19 +141,19 @@ class _Walker:
         if os.path.isabs(target):
             aim = os.path.join(os.path.realpath(os.path.dirname(aim)), os.path.basename(aim))
         if aim != str(self._root) and not aim.startswith(f"{self._root}/"):
-            self.remarks.append(f"{shown(path)} is left out: it leads out of the project, to {shown(target)}")
+            self.warnings.append(f"{printable(path)} is left out: it leads out of the project, to {printable(target)}")
             return None
         return Entry(path, "link", target=os.path.relpath(aim, folder) if os.path.isabs(target) else target)
 
 
 def left_out_warning(paths: Sequence[str]) -> str:
     """Return what is said of paths that were not copied."""
-    named = ", ".join(shown(each) for each in paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
+    named = ", ".join(printable(each) for each in paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
     count = f"{len(paths)} of its files are" if len(paths) > 1 else "one of its files is"
     return f"{count} left out, as links that lead out of the output, or no regular files: {named}"
 
 
-def shown(path: str) -> str:
+def printable(path: str) -> str:
     """A name as it can be printed, whatever bytes it is made of."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
@@ -194,6 +194,6 @@ def _text(path: Path) -> bytes:
 
 def _unreadable(path: str, error: OSError) -> InputError:
     return InputError(
-        f"cannot read {shown(path)}: {error.strerror}",
+        f"cannot read {printable(path)}: {error.strerror}",
         hint=f"make it readable, or leave it out with a line in {OWN}",
     )

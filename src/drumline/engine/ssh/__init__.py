@@ -31,37 +31,37 @@ class SshEngine:
 
     async def place(self, plan: Plan) -> Placement:
         """Spread the replicas over the hosts that the plan names; no host is asked."""
-        from drumline.engine.ssh.outline import outline  # noqa: PLC0415
+        from drumline.engine.ssh.preview import preview_placement  # noqa: PLC0415
 
-        return outline(plan, self._site)[0]
+        return preview_placement(plan, self._site)[0]
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
         """See that every host answers, knows us and has a Python; the plan then says what they have."""
-        from drumline.engine.ssh.folders import refuse_output_among_code, remarks  # noqa: PLC0415
+        from drumline.engine.ssh.folders import folder_warnings, refuse_output_among_code  # noqa: PLC0415
 
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.reach import reach  # noqa: PLC0415 - asyncssh, which no other command loads
 
         refuse_output_among_code(plan)
-        return await reach(plan), tuple(remarks(plan, self._site))
+        return await reach(plan), tuple(folder_warnings(plan, self._site))
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
         """Write a script that starts any one replica by hand, on its host."""
         from drumline.engine.local.planned import for_local  # noqa: PLC0415
         from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
-        from drumline.engine.ssh.outline import assigned, written  # noqa: PLC0415
-        from drumline.engine.ssh.planned import hosts_of  # noqa: PLC0415
+        from drumline.engine.ssh.plan_options import hosts_of  # noqa: PLC0415
+        from drumline.engine.ssh.preview import preview_hosts, with_home_paths  # noqa: PLC0415
 
-        hosts = assigned(plan, hosts_of(plan))
-        return render(for_local(plan), list(map(written, launches)), form, hosts=hosts)
+        hosts = preview_hosts(plan, hosts_of(plan))
+        return render(for_local(plan), list(map(with_home_paths, launches)), form, hosts=hosts)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
         """Refuse what no process can be given; warn of hosts that are left out, and of how GPUs are divided."""
         from drumline.engine.argument_limits import too_long_arguments  # noqa: PLC0415
-        from drumline.engine.ssh.outline import outline  # noqa: PLC0415
+        from drumline.engine.ssh.preview import preview_placement  # noqa: PLC0415
 
         yield from map(Problem, too_long_arguments(launches))
-        for warning in outline(plan, self._site)[1]:
+        for warning in preview_placement(plan, self._site)[1]:
             yield Problem(warning, is_warning=True)
 
     @asynccontextmanager

@@ -8,7 +8,7 @@ from hashlib import sha256
 from drumline.engine.agent.answers import FactsAnswer
 from drumline.engine.agent.bootstrap import Machine, Setup, start_agent
 from drumline.engine.agent.client import Agent
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.record import Record
 
 FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
@@ -16,7 +16,7 @@ _PACKAGES = "~/.cache/drumline/hosts"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
-class Facts(Record):
+class HostFacts(Record):
     """What a host is and has, and where it was found."""
 
     base: str  # the folder of all runs there
@@ -36,9 +36,9 @@ class Route(Record):
     base: str
 
 
-def read_facts(found: FactsAnswer, address: str, skew_seconds: float = 0.0) -> Facts:
+def read_facts(found: FactsAnswer, address: str, skew_seconds: float = 0.0) -> HostFacts:
     """Return what an agent answered, with the address at which this machine found its host."""
-    return Facts(
+    return HostFacts(
         found.base,
         found.boot,
         found.python,

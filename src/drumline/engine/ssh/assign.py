@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
-from drumline.engine.ssh.planned import Host, hosts_of
+from drumline.engine.ssh.plan_options import Host, hosts_of
 from drumline.errors import InputError
 from drumline.plan.types import COMPUTING, Plan, Replica, ReplicaId, Resources
 from drumline.record import Record

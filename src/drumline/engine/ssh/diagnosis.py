@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from drumline.engine.doctor_checks import MISSING, NOTE, OK, PACKAGES, DoctorCheck, missing_framework
 from drumline.engine.ssh.assign import Room, assign, room_of
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.errors import InputError
 from drumline.plan.types import Plan
 from drumline.record import Record
@@ -19,7 +19,7 @@ _SKEW_SECONDS = 1.0
 _MOST_NAMED = 5
 
 
-class Found(Record):
+class HostReport(Record):
     """What is known of a host; where it could not be asked, only why."""
 
     host: Host
@@ -41,7 +41,7 @@ class Found(Record):
         return self.host.name
 
 
-def judge_host(found: Found) -> DoctorCheck:
+def check_host(found: HostReport) -> DoctorCheck:
     """Whether a host can be reached and used, and what it is."""
     if found.error:
         return DoctorCheck(found.name, MISSING, found.error, found.hint)
@@ -51,7 +51,7 @@ def judge_host(found: Found) -> DoctorCheck:
     return DoctorCheck(found.name, OK, f"{words}, {gpus}")
 
 
-def judge_pythons(hosts: Sequence[Found]) -> DoctorCheck:
+def check_pythons(hosts: Sequence[HostReport]) -> DoctorCheck:
     """Whether the same Python is everywhere; which patch of it is nobody's concern."""
     by_version = _grouped({each.name: ".".join(each.version.split(".")[:2]) for each in hosts})
     if len(by_version) == 1:
@@ -60,7 +60,7 @@ def judge_pythons(hosts: Sequence[Found]) -> DoctorCheck:
     return DoctorCheck("python", NOTE, f"not the same everywhere: {_told(by_version)}", hint)
 
 
-def judge_packages(hosts: Sequence[Found], plan: Plan) -> DoctorCheck | None:
+def check_packages(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck | None:
     """Whether the framework is everywhere, in one version; None if none is needed."""
     if not PACKAGES[plan.framework]:
         return None
@@ -77,7 +77,7 @@ def judge_packages(hosts: Sequence[Found], plan: Plan) -> DoctorCheck | None:
     return missing_framework(plan.framework, f"not the same everywhere: {_told(by_version)}", "install one version")
 
 
-def judge_clocks(hosts: Sequence[Found]) -> DoctorCheck:
+def check_clocks(hosts: Sequence[HostReport]) -> DoctorCheck:
     """Whether clocks are alike, ours among them."""
     wrong = [each for each in hosts if abs(each.skew_seconds) >= _SKEW_SECONDS]
     if not wrong:
@@ -89,7 +89,7 @@ def judge_clocks(hosts: Sequence[Found]) -> DoctorCheck:
     return DoctorCheck("clocks", NOTE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
 
 
-def judge_disks(hosts: Sequence[Found]) -> DoctorCheck:
+def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
     """Whether runs can have their folders there."""
     hint = "make room there, or name another folder: `ssh: {folder: PATH}`"
     closed = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
@@ -104,7 +104,7 @@ def judge_disks(hosts: Sequence[Found]) -> DoctorCheck:
     return DoctorCheck("disk", OK, f"at least {words}" if len(hosts) > 1 else words)
 
 
-def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> DoctorCheck:
+def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
     """Whether those GPUs are seen that are counted on."""
     fewer = [
         f"{each.host.gpus} are said to be on {each.name}, {each.room.gpus} are seen"
@@ -122,7 +122,7 @@ def judge_gpus(hosts: Sequence[Found], plan: Plan | None) -> DoctorCheck:
     return DoctorCheck("gpus", OK, words)
 
 
-def judge_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> DoctorCheck:
+def check_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> DoctorCheck:
     """Whether everybody reaches everybody: ports that were taken by host, and troubles by who has them."""
     busy = [f"{port} on {name}" for name, ports in taken.items() for port in ports]
     if busy:
@@ -140,7 +140,7 @@ def judge_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Seque
     return DoctorCheck("ports", OK, f"every host reaches every other, {ways} ways tried")
 
 
-def judge_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
+def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
     """Whether the folder that they have in common is one."""
     if hosts.shared is None:
         if len(hosts.all) == 1:
@@ -157,7 +157,7 @@ def judge_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
     return DoctorCheck("shared folder", OK, f"{hosts.shared}: what one host writes, every other reads")
 
 
-def judge_room(hosts: Sequence[Found], plan: Plan) -> DoctorCheck:
+def check_room(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck:
     """Whether the line fits, and how it would be spread."""
     try:
         assigned = assign(plan, {each.name: room_of(each.host, each.room) for each in hosts})

@@ -23,8 +23,8 @@ from drumline.engine.doctor_checks import NOTE, PACKAGES, DoctorCheck, DoctorTar
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.agents import open_agent, runs_folder
 from drumline.engine.ssh.assign import Room, assign, room_of
-from drumline.engine.ssh.diagnosis import Found
-from drumline.engine.ssh.planned import Host, Hosts, require_hosts
+from drumline.engine.ssh.diagnosis import HostReport
+from drumline.engine.ssh.plan_options import Host, Hosts, require_hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import clean_text
 from drumline.errors import DrumlineError, EngineError
@@ -46,28 +46,28 @@ def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
 
 
 async def _diagnose(hosts: Hosts, plan: Plan | None) -> list[DoctorCheck]:
-    looks = [_Look(host, hosts) for host in hosts.all]
+    agents = [_HostAgent(host, hosts) for host in hosts.all]
     try:
-        found = await asyncio.gather(*(_find(look, plan) for look in looks))
-        rows = [diagnosis.judge_host(each) for each in found]
+        found = await asyncio.gather(*(_find(agent, plan) for agent in agents))
+        rows = [diagnosis.check_host(each) for each in found]
         usable = [each for each in found if not each.error]
         if not usable:
             return rows
-        rows.append(diagnosis.judge_pythons(usable))
-        if plan and (judged := diagnosis.judge_packages(usable, plan)):
+        rows.append(diagnosis.check_pythons(usable))
+        if plan and (judged := diagnosis.check_packages(usable, plan)):
             rows.append(judged)
-        rows += [diagnosis.judge_clocks(usable), diagnosis.judge_disks(usable), diagnosis.judge_gpus(usable, plan)]
-        there = [look for look, each in zip(looks, found, strict=True) if not each.error]
+        rows += [diagnosis.check_clocks(usable), diagnosis.check_disks(usable), diagnosis.check_gpus(usable, plan)]
+        there = [agent for agent, each in zip(agents, found, strict=True) if not each.error]
         rows.append(await _ports(there, usable, plan))
-        rows.append(diagnosis.judge_shared(hosts, await _shared(there, hosts.shared) if hosts.shared else ()))
+        rows.append(diagnosis.check_shared(hosts, await _shared(there, hosts.shared) if hosts.shared else ()))
         if plan:
-            rows.append(diagnosis.judge_room(usable, plan))
+            rows.append(diagnosis.check_room(usable, plan))
         return rows
     finally:
-        await asyncio.gather(*(look.close() for look in looks))
+        await asyncio.gather(*(agent.close() for agent in agents))
 
 
-class _Look:
+class _HostAgent:
     """An agent on a host that answers questions, one after the other."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
@@ -95,22 +95,22 @@ class _Look:
             await self._shell.close()
 
 
-async def _find(look: _Look, plan: Plan | None) -> Found:
+async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
     """Everything about one host by itself."""
     packages = PACKAGES[plan.framework] if plan else ()
     try:
-        address, facts = await look.open()
+        address, facts = await agent.open()
         installed: Mapping[str, str] = {}
         if packages:
             installed = (
-                await look.ask("packages", PackagesAnswer, python=_named_python(plan), packages=packages)
+                await agent.ask("packages", PackagesAnswer, python=_named_python(plan), packages=packages)
             ).packages
-        skew = await _skew(look)
+        skew = await _skew(agent)
     except DrumlineError as error:
-        return Found(look.host, error.message, error.hint)
-    return Found(
-        look.host,
-        address=look.host.address or address,
+        return HostReport(agent.host, error.message, error.hint)
+    return HostReport(
+        agent.host,
+        address=agent.host.address or address,
         version=facts.python,
         python=facts.executable,
         packages={name: clean_text(installed[name], 100) for name in packages if name in installed},
@@ -130,23 +130,26 @@ def _named_python(plan: Plan | None) -> str | None:
     return who.argv[0]
 
 
-async def _skew(look: _Look) -> float:
+async def _skew(agent: _HostAgent) -> float:
     """How far its clock is before ours: by the quickest answer of several."""
-    looks: list[tuple[float, float]] = []
+    agents: list[tuple[float, float]] = []
     for _ in range(_CLOCK_LOOKS):
         before = time.time()
-        there = (await look.ask("clock", ClockAnswer)).time
+        there = (await agent.ask("clock", ClockAnswer)).time
         after = time.time()
-        looks.append((after - before, there - (before + after) / 2))
-    return min(looks)[1]
+        agents.append((after - before, there - (before + after) / 2))
+    return min(agents)[1]
 
 
-async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | None) -> DoctorCheck:
+async def _ports(agents: Sequence[_HostAgent], found: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
     """Let everybody listen where its replicas would, and everybody call everybody."""
     wanted = _wanted_ports(found, plan)
     try:
         heard = await asyncio.gather(
-            *(look.ask("listen", ListenAnswer, name=look.host.name, ports=wanted[look.host.name]) for look in looks)
+            *(
+                agent.ask("listen", ListenAnswer, name=agent.host.name, ports=wanted[agent.host.name])
+                for agent in agents
+            )
         )
         peers = [
             (each.name, each.address, port)
@@ -155,26 +158,26 @@ async def _ports(looks: Sequence[_Look], found: Sequence[Found], plan: Plan | No
             if 0 < port <= MOST_PORT
         ]
         told = await asyncio.gather(
-            *(look.ask("call", CallAnswer, peers=peers, seconds=_CALL_SECONDS) for look in looks)
+            *(agent.ask("call", CallAnswer, peers=peers, seconds=_CALL_SECONDS) for agent in agents)
         )
     except EngineError as error:
         return DoctorCheck("ports", NOTE, error.message)
     taken = {
-        look.host.name: [port for port in answer.taken if port in (wanted[look.host.name] or (0,))]
-        for look, answer in zip(looks, heard, strict=True)
+        agent.host.name: [port for port in answer.taken if port in (wanted[agent.host.name] or (0,))]
+        for agent, answer in zip(agents, heard, strict=True)
     }
     troubles = {
-        look.host.name: [
+        agent.host.name: [
             f"{name} at {address}:{port} ({clean_text(trouble, 200)})"
             for (name, address, port), trouble in zip(peers, answer.troubles, strict=False)
             if trouble
         ]
-        for look, answer in zip(looks, told, strict=True)
+        for agent, answer in zip(agents, told, strict=True)
     }
-    return diagnosis.judge_ports(taken, troubles, len(peers) * len(looks))
+    return diagnosis.check_ports(taken, troubles, len(peers) * len(agents))
 
 
-def _wanted_ports(found: Sequence[Found], plan: Plan | None) -> dict[str, list[int]]:
+def _wanted_ports(found: Sequence[HostReport], plan: Plan | None) -> dict[str, list[int]]:
     """The ports that are fixed by host: as many as it would have replicas."""
     shares = dict.fromkeys((each.name for each in found), 1)
     if plan:
@@ -187,26 +190,26 @@ def _wanted_ports(found: Sequence[Found], plan: Plan | None) -> dict[str, list[i
     }
 
 
-async def _shared(looks: Sequence[_Look], folder: str) -> list[str]:
+async def _shared(agents: Sequence[_HostAgent], folder: str) -> list[str]:
     """Write a file on every host and read them all on every host; what is wrong with it."""
     stem = f"{folder}/.drumline-doctor-{secrets.token_hex(6)}"
-    files = {look.host.name: f"{stem}-{number}" for number, look in enumerate(looks)}
+    files = {agent.host.name: f"{stem}-{number}" for number, agent in enumerate(agents)}
     troubles = []
-    for look in looks:
+    for agent in agents:
         try:
-            await look.ask("write", Done, path=files[look.host.name], text=look.host.name)
+            await agent.ask("write", Done, path=files[agent.host.name], text=agent.host.name)
         except EngineError as error:
-            troubles.append(f"{look.host.name} cannot write there ({error.message.rpartition(': ')[2].lower()})")
-            files.pop(look.host.name)
-    asked = [look.ask("read", FilesAnswer, paths=list(files.values()), seconds=_SHARED_SECONDS) for look in looks]
-    for look, answer in zip(looks, await asyncio.gather(*asked, return_exceptions=True), strict=True):
+            troubles.append(f"{agent.host.name} cannot write there ({error.message.rpartition(': ')[2].lower()})")
+            files.pop(agent.host.name)
+    asked = [agent.ask("read", FilesAnswer, paths=list(files.values()), seconds=_SHARED_SECONDS) for agent in agents]
+    for agent, answer in zip(agents, await asyncio.gather(*asked, return_exceptions=True), strict=True):
         if isinstance(answer, BaseException):
-            troubles.append(f"{look.host.name} cannot read there")
+            troubles.append(f"{agent.host.name} cannot read there")
             continue
         unseen = [name for name, path in files.items() if answer.found.get(path) != name]
         if unseen:
-            troubles.append(f"{look.host.name} does not see what {' and '.join(unseen[:3])} wrote")
+            troubles.append(f"{agent.host.name} does not see what {' and '.join(unseen[:3])} wrote")
     await asyncio.gather(
-        *(look.ask("remove", Done, paths=list(files.values())) for look in looks), return_exceptions=True
+        *(agent.ask("remove", Done, paths=list(files.values())) for agent in agents), return_exceptions=True
     )
     return troubles

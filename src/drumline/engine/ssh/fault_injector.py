@@ -9,7 +9,7 @@ from drumline.engine.agent.answers import Done
 from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.notes import read_notes
 from drumline.engine.ssh.agents import agent_folder, open_agent, runs_folder
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.engine.ssh.shell import connect
 from drumline.errors import EngineError
 from drumline.plan.codec import plan_from_json

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from drumline.engine.project.own import own_folders
+from drumline.engine.project.excluded import excluded_folders
 from drumline.engine.project.size import list_largest
-from drumline.engine.project.tree import OWN, walk
+from drumline.engine.project.tree import OWN, walk_project
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.errors import InputError
 from drumline.plan.types import Plan
 from drumline.run.origin import ORIGIN, Origin, fetched_folder, origin_from_json
@@ -42,16 +42,16 @@ def refuse_output_among_code(plan: Plan) -> None:
             raise InputError(f"{kind}: {path} cannot be used on several hosts: {AMONG_CODE}", hint=AMONG_CODE_HINT)
 
 
-def remarks(plan: Plan, site: Site) -> Sequence[str]:
+def folder_warnings(plan: Plan, site: Site) -> Sequence[str]:
     """Return warnings about the size of the project and what is not sent; raise InputError if it cannot be read."""
-    tree = walk(site.directory, without=own_folders(plan, site))
+    tree = walk_project(site.directory, without=excluded_folders(plan, site))
     size = sum(entry.size_bytes for entry in tree.entries)
     if size < _LARGE_BYTES:
-        return tree.remarks
+        return tree.warnings
     large = (
         f"the project is {decimal_size(size)} for every host; {OWN} leaves out what they do not need. The largest are"
     )
-    return (*tree.remarks, f"{large}\n{list_largest(tree)}")
+    return (*tree.warnings, f"{large}\n{list_largest(tree)}")
 
 
 def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:

@@ -17,7 +17,7 @@ from drumline.run.traces import LOG
 _HOSTS = "hosts"  # in its trace: where it is
 
 
-class Part:
+class HelperPart:
     """A helper on one host: its log as it is there, and its end."""
 
     def __init__(self, folder: Path, host: str) -> None:
@@ -43,7 +43,7 @@ class Helper(Tracked):
         super().__init__(incarnation, folder)
         hosts = read_notes(folder).get(_HOSTS)
         self.has_begun = bool(hosts)  # under this supervisor or an earlier one
-        self.parts = {host: Part(folder, host) for host in hosts or ()}
+        self.parts = {host: HelperPart(folder, host) for host in hosts or ()}
         self.plans: dict[str, str] = {}  # of each host, as JSON
         self.end = read_end(folder)
 

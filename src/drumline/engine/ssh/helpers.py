@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from drumline.engine.notes import End, read_end
 from drumline.engine.protocol import ReportEvent
-from drumline.engine.ssh.helper import Helper, Part
+from drumline.engine.ssh.helper import Helper, HelperPart
 from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED, ReplicaTracker
 from drumline.errors import EngineError
@@ -58,7 +58,7 @@ class Helpers:
         helper = self._tracker.find(life)
         if not helper.has_begun:
             helper.has_begun = True
-            helper.parts = {host: Part(helper.folder, host) for host in hosts}
+            helper.parts = {host: HelperPart(helper.folder, host) for host in hosts}
             helper.note_hosts(hosts)
         self._tracker.ask([life])
         return [] if helper.end else [host for host in helper.parts if host not in helper.plans]
@@ -74,7 +74,7 @@ class Helpers:
                 continue
             if host in helper.parts or (helper.end and not helper.end.exit.ok):
                 return None  # it works there now, or has failed
-            part = helper.parts[host] = Part(helper.folder, host)
+            part = helper.parts[host] = HelperPart(helper.folder, host)
             part.is_late = helper.end is not None
             if not part.is_late:
                 helper.note_hosts(helper.parts)
@@ -265,7 +265,7 @@ def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
     return plan.replace(preparations=tuple(made), replicas=replicas)
 
 
-def _first_failure(parts: Iterable[Part]) -> Exit:
+def _first_failure(parts: Iterable[HelperPart]) -> Exit:
     """Return how a helper ended on the first host where it failed, which ended the others."""
     exits = [(each.exit.ok, each.kill_at is not None, each.exit) for each in parts if each.exit]
     *_, exit_ = min(exits, key=lambda each: (*each[:2], each[2].signal is not None))  # by itself, before stopped

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drumline.engine.agent.errors import MalformedError, RefusedError
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.planned import Hosts
+from drumline.engine.ssh.plan_options import Hosts
 from drumline.engine.ssh.replicas import HOST_LOST, HostReplicas
 from drumline.record import Record
 from drumline.run.event import Exit
@@ -48,14 +48,14 @@ class HostMonitor:
         self,
         run_dir: Path,
         hosts: Hosts,
-        links: Mapping[str, Link],
+        connections: Mapping[str, HostConnection],
         replicas: HostReplicas,
         helpers: Helpers,
         moment: float,
     ) -> None:
         self._file = run_dir / UNREACHED
         self._hosts = hosts
-        self._links = links
+        self._connections = connections
         self._replicas = replicas
         self._helpers = helpers
         self._silent: set[str] = set()  # as was reported
@@ -69,16 +69,16 @@ class HostMonitor:
         if moment - self._looked_at >= _ASLEEP_SECONDS:
             self._awake_since = moment  # hosts may have sent something that was not read yet
         self._looked_at = moment
-        used = {host for host in self._links if self._replicas.of(host) or self._helpers.living(host)}
-        for host in self._links if used else ():
+        used = {host for host in self._connections if self._replicas.of(host) or self._helpers.living(host)}
+        for host in self._connections if used else ():
             yield from self._look_at(host, moment, is_used=host in used)
 
     def _look_at(self, host: str, moment: float, *, is_used: bool) -> Iterator[HostSilent | HostLost]:
-        link = self._links[host]
-        silent = 0.0 if link.is_up else moment - max(link.answered_at, self._awake_since)
+        connection = self._connections[host]
+        silent = 0.0 if connection.is_up else moment - max(connection.answered_at, self._awake_since)
         if silent >= self._hosts.lost_seconds:
             how = f"has not answered for {format_duration(silent)}"
-        elif link.is_broken:
+        elif connection.is_broken:
             how = "is not used any more"
         elif self._is_overdue(host, moment):
             how = f"has not reported the end of what was killed within {format_duration(self._overdue_seconds)}"
@@ -104,7 +104,7 @@ class HostMonitor:
         return replicas or self._helpers.overdue(host, before)
 
     def _describe_silent(self, host: str, silent: float) -> HostSilent:
-        trouble = self._links[host].trouble
+        trouble = self._connections[host].trouble
         why = f": {trouble.message}" if trouble else ""
         left = format_duration(self._hosts.lost_seconds - silent, parts=1)
         return HostSilent(
@@ -114,7 +114,7 @@ class HostMonitor:
     def _describe_lost(self, host: str, how: str) -> HostLost:
         lease = self._hosts.lease_seconds
         ends = f"; whatever runs there ends by itself within {format_duration(lease)}" if lease else ""
-        trouble = self._links[host].trouble  # of one that is only away, nothing more is known
+        trouble = self._connections[host].trouble  # of one that is only away, nothing more is known
         why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
         return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))
 

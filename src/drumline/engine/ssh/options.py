@@ -6,7 +6,7 @@ from math import inf
 from typing import Annotated, ClassVar, cast
 
 from drumline.engine.options import Flag, LaunchInput
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.plan.codec import to_options
 from drumline.plan.make import EnginePart, roles_of
 from drumline.plan.rules import Path as At

@@ -14,8 +14,8 @@ from drumline.engine.agent.answers import Done
 from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.agent.launches import incarnation_to_text, launch_to_data
 from drumline.engine.protocol import ReportEvent
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
 from drumline.engine.tasks import Tasks
 from drumline.engine.tracker import LONGEST_HOLD_SECONDS
@@ -32,9 +32,14 @@ class Orders:
     """Sends each host its orders, in tasks; an order that a host refuses fails the attempt."""
 
     def __init__(
-        self, links: Mapping[str, Link], replicas: HostReplicas, helpers: Helpers, tasks: Tasks, report: ReportEvent
+        self,
+        connections: Mapping[str, HostConnection],
+        replicas: HostReplicas,
+        helpers: Helpers,
+        tasks: Tasks,
+        report: ReportEvent,
     ) -> None:
-        self._links = links
+        self._connections = connections
         self._replicas = replicas
         self._helpers = helpers
         self._tasks = tasks
@@ -43,7 +48,7 @@ class Orders:
     def send(self, host: str) -> None:
         """Begin to tell a host everything that is wanted of it; one that does not answer is told when it does."""
         number = self.hold(host)
-        if self._links[host].is_up:
+        if self._connections[host].is_up:
             self._tasks.begin(self._send(host, number))
 
     async def _send(self, host: str, number: int) -> None:
@@ -56,7 +61,7 @@ class Orders:
         """Tell a host these; return whether it has received them all: if not, it is told again when it answers."""
         for order in orders:
             try:
-                await self._links[host].ask(order, Done)
+                await self._connections[host].ask(order, Done)
             except (UnreachableError, MalformedError):
                 return False
             except DrumlineError as error:
@@ -74,7 +79,7 @@ class Orders:
         tracker = self._replicas.tracker
         for _ in range(round(LONGEST_HOLD_SECONDS / _PATIENCE_SECONDS)):
             await asyncio.sleep(_PATIENCE_SECONDS)
-            if not tracker.is_held(host, number) or self._links[host].shell is None:
+            if not tracker.is_held(host, number) or self._connections[host].shell is None:
                 break
         tracker.release(host, number)
 

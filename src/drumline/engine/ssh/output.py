@@ -18,15 +18,15 @@ from drumline.engine.agent.answers import Done
 from drumline.engine.agent.client import Agent
 from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
-from drumline.engine.agent.send import FILES_SECONDS, lay_out
+from drumline.engine.agent.send import FILES_SECONDS, send_folder
 from drumline.engine.local.output import Folder
 from drumline.engine.output import RunOutput
 from drumline.engine.project.copy import copy, refuse_link
 from drumline.engine.project.snapshot import Snapshot
-from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk
+from drumline.engine.project.tree import Entry, Tree, left_out_warning, walk_project
 from drumline.engine.ssh.agents import open_agent, runs_folder
 from drumline.engine.ssh.folders import read_origin
-from drumline.engine.ssh.planned import Hosts, hosts_of
+from drumline.engine.ssh.plan_options import Hosts, hosts_of
 from drumline.engine.ssh.shell import CONFIG_VARIABLE, connect
 from drumline.errors import DrumlineError, EngineError, InputError, NotFoundError
 from drumline.run.origin import Origin
@@ -110,7 +110,7 @@ class HostsOutput:
         async def give(agent: Agent) -> None:
             scratch = f"{origin.output_dir}.put"
             snapshot = await asyncio.to_thread(lambda: Snapshot(source.parent, _tree(source)))
-            await lay_out(agent, snapshot, scratch)
+            await send_folder(agent, snapshot, scratch)
             message = {"do": "put", "scratch": scratch, "name": source.name, "target": where}
             await agent.ask(message, Done, seconds=FILES_SECONDS)
 
@@ -166,7 +166,7 @@ def _tree(source: Path) -> Tree:
     if not source.is_dir():
         known = source.stat()
         return Tree((Entry(name, "file", known.st_size, bool(known.st_mode & 0o100)),), ())
-    inner = walk(source, rules=False).entries
+    inner = walk_project(source, rules=False).entries
     return Tree((Entry(name, "folder"), *(each.replace(path=f"{name}/{each.path}") for each in inner)), ())
 
 

@@ -8,15 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from drumline.engine.protocol import ReportEvent
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.delivery import deliver_when_connected
 from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
+from drumline.engine.ssh.host_placement import host_plan
 from drumline.engine.ssh.inbox import Inbox, Prepared
-from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.orders import Orders
-from drumline.engine.ssh.place import part
-from drumline.engine.ssh.placing import CONNECT_SECONDS
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.placement_request import CONNECT_SECONDS
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.engine.ssh.replicas import HOST_LOST
-from drumline.engine.ssh.supply import supply
 from drumline.engine.ssh.sync import ProjectSync
 from drumline.engine.tasks import Tasks
 from drumline.errors import DrumlineError, EngineError
@@ -39,7 +39,7 @@ class Preparation:
     def __init__(
         self,
         plan: Plan,
-        links: Mapping[str, Link],
+        connections: Mapping[str, HostConnection],
         helpers: Helpers,
         sync: ProjectSync,
         orders: Orders,
@@ -48,7 +48,7 @@ class Preparation:
         report: ReportEvent,
     ) -> None:
         self._plan = plan
-        self._links = links
+        self._connections = connections
         self._helpers = helpers
         self._sync = sync
         self._orders = orders
@@ -104,7 +104,7 @@ class Preparation:
     async def _find_hosts(self, plan: Plan, helper: Incarnation) -> None:
         """Begin a helper on the hosts that answer; it ends at once if none does."""
         try:
-            hosts = await find_answering(self._links, hosts_of(plan).lost_seconds)
+            hosts = await find_answering(self._connections, hosts_of(plan).lost_seconds)
         except EngineError as error:
             if helper in self._finding:  # else it was stopped before it began
                 self._finding.discard(helper)
@@ -120,43 +120,48 @@ class Preparation:
 
     async def _work(self, plan: Plan, helper: Incarnation, host: str) -> None:
         """Bring a host the project, then order it to begin."""
-        link = self._links[host]
+        connection = self._connections[host]
         is_wanted = partial(self._helpers.waits, helper, host)
         try:
-            await supply(link, partial(self._sync.deliver, host), is_wanted)
+            await deliver_when_connected(connection, partial(self._sync.deliver, host), is_wanted)
         except DrumlineError as error:
             self.end_part(self._helpers.refuse(helper, host, error.message))
             return
         if not is_wanted():
             return
         has_begun_everywhere = self._helpers.go(
-            helper, host, plan_to_json(part(plan, link.facts.base if link.facts else ""))
+            helper, host, plan_to_json(host_plan(plan, connection.facts.base if connection.facts else ""))
         )
         self._orders.send(host)
         if has_begun_everywhere and (carried := self._sync.carried()):
             self._report(carried)
 
 
-async def find_answering(links: Mapping[str, Link], seconds: float) -> list[str]:
+async def find_answering(connections: Mapping[str, HostConnection], seconds: float) -> list[str]:
     """Return the hosts that answer within a time; one that cannot be reached is not waited for once others answer.
 
     Raise EngineError if none answers.
     """
     began = now()
     connecting = {
-        asyncio.ensure_future(link.wait_connected(min(CONNECT_SECONDS, seconds))): link for link in links.values()
+        asyncio.ensure_future(connection.wait_connected(min(CONNECT_SECONDS, seconds))): connection
+        for connection in connections.values()
     }
     waiting = set(connecting)
     try:
         while waiting:
             _, waiting = await asyncio.wait(waiting, timeout=_PAUSE_SECONDS)
             are_hindered = all(connecting[each].is_hindered for each in waiting)
-            if are_hindered and now() - began >= _HINDERED_SECONDS and any(link.is_up for link in links.values()):
+            if (
+                are_hindered
+                and now() - began >= _HINDERED_SECONDS
+                and any(connection.is_up for connection in connections.values())
+            ):
                 break
     finally:
         for each in waiting:
             each.cancel()
-    if up := [name for name, link in links.items() if link.is_up]:
+    if up := [name for name, connection in connections.items() if connection.is_up]:
         return up
-    name, first = next(iter(links.items()))
+    name, first = next(iter(connections.items()))
     raise first.trouble or EngineError(f"{name} does not answer")

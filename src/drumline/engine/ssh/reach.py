@@ -11,9 +11,9 @@ from drumline.engine.agent.errors import RefusedError
 from drumline.engine.local.place import named_ports
 from drumline.engine.local.port_owners import PortOwner
 from drumline.engine.local.resource_claim import claims_any
-from drumline.engine.ssh.agents import Facts, open_agent, read_facts, runs_folder
+from drumline.engine.ssh.agents import HostFacts, open_agent, read_facts, runs_folder
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
-from drumline.engine.ssh.planned import Host, Hosts, hosts_of, with_hosts
+from drumline.engine.ssh.plan_options import Host, Hosts, hosts_of, with_hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.errors import DrumlineError, InputError, SeveralError
 from drumline.plan.types import Plan
@@ -22,30 +22,30 @@ from drumline.plan.types import Plan
 async def reach(plan: Plan) -> Plan:
     """The same plan, with what its hosts have; raise all that is wrong with them, each with its hint."""
     hosts = hosts_of(plan)
-    known, errors = await _reach_all(plan, [_Visit(host, hosts) for host in hosts.all])
+    known, errors = await _reach_all(plan, [_HostCheck(host, hosts) for host in hosts.all])
     wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
     if wrong:
         raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]
     return with_hosts(plan, hosts.replace(all=tuple(known)))
 
 
-async def _reach_all(plan: Plan, visits: Sequence[_Visit]) -> tuple[list[Host], list[DrumlineError]]:
+async def _reach_all(plan: Plan, checks: Sequence[_HostCheck]) -> tuple[list[Host], list[DrumlineError]]:
     try:
-        await asyncio.gather(*(visit.open() for visit in visits))
-        ports = _wanted_ports(plan, visits)
-        await asyncio.gather(*(visit.look_at_ports(ports[visit.host.name], waits=claims_any(plan)) for visit in visits))
+        await asyncio.gather(*(check.open() for check in checks))
+        ports = _wanted_ports(plan, checks)
+        await asyncio.gather(*(check.check_ports(ports[check.host.name], waits=claims_any(plan)) for check in checks))
     finally:
-        await asyncio.gather(*(visit.close() for visit in visits))
-    return [visit.known for visit in visits], [error for visit in visits for error in visit.errors]
+        await asyncio.gather(*(check.close() for check in checks))
+    return [check.known for check in checks], [error for check in checks for error in check.errors]
 
 
-class _Visit:
+class _HostCheck:
     """An agent on a host for a few questions; what is wrong there is kept, and not raised."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
         self.errors: list[DrumlineError] = []
-        self.facts: Facts | None = None
+        self.facts: HostFacts | None = None
         self._hosts = hosts
         self._shell: Shell | None = None
         self._agent: Agent | None = None
@@ -63,7 +63,7 @@ class _Visit:
         except DrumlineError as error:
             self.errors.append(error)
 
-    async def look_at_ports(self, ports: Sequence[int], *, waits: bool) -> None:
+    async def check_ports(self, ports: Sequence[int], *, waits: bool) -> None:
         """See that nobody has these ports; a line that `waits` for its turn may find them with whoever is before it."""
         if not ports or self._agent is None or self.errors:
             return
@@ -93,11 +93,11 @@ class _Visit:
         return self.host.replace(address=address, cpus=room.cpus, memory_bytes=room.memory_bytes, gpus=room.gpus)
 
 
-def _wanted_ports(plan: Plan, visits: Sequence[_Visit]) -> dict[str, list[int]]:
+def _wanted_ports(plan: Plan, checks: Sequence[_HostCheck]) -> dict[str, list[int]]:
     """The ports that are named by host, for those who would be there if every host were as it should be."""
     insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
-    whose = assign(insisting, {visit.host.name: visit.room for visit in visits})
-    parts: Iterator[tuple[str, Plan]] = ((visit.host.name, part_of(plan, visit.host, whose)) for visit in visits)
+    whose = assign(insisting, {check.host.name: check.room for check in checks})
+    parts: Iterator[tuple[str, Plan]] = ((check.host.name, part_of(plan, check.host, whose)) for check in checks)
     return {name: sorted(named_ports(part).values()) for name, part in parts}
 
 

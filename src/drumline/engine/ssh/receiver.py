@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, assert_never
 
 from drumline.engine.protocol import ReportEvent
-from drumline.engine.ssh.allowance import Allowance
+from drumline.engine.ssh.attempt_placements import AttemptPlacements
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.event_quota import EventQuota
 from drumline.engine.ssh.helpers import Helpers, PartEnded
 from drumline.engine.ssh.inbox import Inbox, Received
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.places import Places
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.engine.ssh.reports import Happened, LogPiece, Report, SmallFile
 from drumline.record import Record
@@ -50,22 +50,22 @@ class Receiver:
 
     def __init__(
         self,
-        links: Mapping[str, Link],
+        connections: Mapping[str, HostConnection],
         replicas: HostReplicas,
         helpers: Helpers,
-        places: Places,
+        places: AttemptPlacements,
         inbox: Inbox,
         loop: AbstractEventLoop,
         report: ReportEvent,
     ) -> None:
-        self._links = links
+        self._connections = connections
         self._replicas = replicas
         self._helpers = helpers
         self._places = places
         self._inbox = inbox
         self._loop = loop
         self._report = report
-        self._allowances: dict[str, Allowance] = {}
+        self._quotas: dict[str, EventQuota] = {}
         self._delayed: set[tuple[str, RoomFound]] = set()
         self._warned: set[tuple[str, str]] = set()
 
@@ -126,7 +126,7 @@ class Receiver:
         return None
 
     def _end(self, host: str, event: ReplicaExited, usage: Usage | None) -> ReplicaEnded | None:
-        incarnation, skew = Incarnation.of(event), self._links[host].skew_seconds
+        incarnation, skew = Incarnation.of(event), self._connections[host].skew_seconds
         if not self.is_given(host, incarnation):
             return None
         if usage and Incarnation.of(usage) != incarnation:
@@ -140,7 +140,7 @@ class Receiver:
         """Return what a host reports no more often than it may; what comes too soon is received again later, once."""
         if not self._is_current(host, event.attempt) or (host, event) in self._delayed:
             return None
-        if seconds := self._allowance(host).take(self._loop.time()):
+        if seconds := self._quota(host).take(self._loop.time()):
             self._delayed.add((host, event))
             self._loop.call_later(seconds, self._receive_again, host, event)
             return None
@@ -161,13 +161,13 @@ class Receiver:
         return False
 
     def _is_allowed(self, host: str) -> bool:
-        if not self._allowance(host).take(self._loop.time()):
+        if not self._quota(host).take(self._loop.time()):
             return True
         self._warn_once(host, "has more to say than is written down; some of it is left out")
         return False
 
-    def _allowance(self, host: str) -> Allowance:
-        return self._allowances.setdefault(host, Allowance(self._loop.time()))
+    def _quota(self, host: str) -> EventQuota:
+        return self._quotas.setdefault(host, EventQuota(self._loop.time()))
 
     def _warn_foreign(self, host: str, incarnation: Incarnation) -> None:
         """Warn once that a host reports a replica that it was not given, by this supervisor or an earlier one."""

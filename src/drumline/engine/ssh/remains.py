@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from drumline.engine.output import RunOutput, retained_output
 from drumline.engine.ssh.folders import read_origin
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.run.traces import UNREACHED
 from drumline.run.unverified import UnverifiedHost, unverified_from_text
 from drumline.words import format_duration

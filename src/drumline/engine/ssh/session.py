@@ -22,21 +22,21 @@ from drumline.engine.events import EventQueue
 from drumline.engine.log import log
 from drumline.engine.protocol import Placed as PlacedAttempt
 from drumline.engine.protocol import Site
+from drumline.engine.ssh.attempt_placements import AttemptPlacements
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.delivery import deliver_when_connected
 from drumline.engine.ssh.helpers import Helpers, PartEnded
+from drumline.engine.ssh.host_placement import HostPlacement
+from drumline.engine.ssh.host_queries import HostQueries
 from drumline.engine.ssh.inbox import Connected, Inbox, Prepared, Received
-from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
 from drumline.engine.ssh.orders import Orders, by
-from drumline.engine.ssh.place import Placed
-from drumline.engine.ssh.places import Places
-from drumline.engine.ssh.placing import HostMustWait, Placing
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.placement_request import HostMustWait, PlacementRequest
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.engine.ssh.preparation import Preparation
 from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
 from drumline.engine.ssh.reports import Happened, Report
-from drumline.engine.ssh.supply import supply
-from drumline.engine.ssh.survey import Survey
 from drumline.engine.ssh.sync import ProjectSync
 from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED
@@ -67,22 +67,26 @@ class SshSession:
         report = self._events.put
         self._tasks = tasks = Tasks(loop)
         self._inbox: Inbox = asyncio.Queue()
-        self._links = links = {host.name: Link(host, self._options, self._inbox) for host in self._options.all}
+        self._connections = connections = {
+            host.name: HostConnection(host, self._options, self._inbox) for host in self._options.all
+        }
         self._replicas = replicas = HostReplicas(run_dir, loop, report)
         self._helpers = helpers = Helpers(run_dir, loop, report, plan.helpers)
-        self.places = Places(run_dir, report)
-        self._orders = Orders(links, replicas, helpers, tasks, report)
-        self._sync = ProjectSync(plan, site, run_dir, links)
-        self._monitor = HostMonitor(run_dir, self._options, links, replicas, helpers, loop.time())
-        self._preparation = Preparation(plan, links, helpers, self._sync, self._orders, tasks, self._inbox, report)
-        self._receiver = Receiver(links, replicas, helpers, self.places, self._inbox, loop, report)
-        self.survey = Survey(links, replicas, self._receiver)
+        self.places = AttemptPlacements(run_dir, report)
+        self._orders = Orders(connections, replicas, helpers, tasks, report)
+        self._sync = ProjectSync(plan, site, run_dir, connections)
+        self._monitor = HostMonitor(run_dir, self._options, connections, replicas, helpers, loop.time())
+        self._preparation = Preparation(
+            plan, connections, helpers, self._sync, self._orders, tasks, self._inbox, report
+        )
+        self._receiver = Receiver(connections, replicas, helpers, self.places, self._inbox, loop, report)
+        self.host_queries = HostQueries(connections, replicas, self._receiver)
         self._waits_at: tuple[str, int] | None = None  # the host and the attempt that waits for room there
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
         self._fetching: asyncio.Task[None] | None = None
         self._collecting: dict[Incarnation, asyncio.Task[None]] = {}
-        for link in links.values():
-            tasks.begin(link.run())
+        for connection in connections.values():
+            tasks.begin(connection.run())
         tasks.begin(self._repeat(self._read_inbox))
         tasks.begin(self._repeat(self._watch_hosts))
 
@@ -174,28 +178,28 @@ class SshSession:
         if keep and (known := self.places.get(attempt)):
             return PlacedAttempt(known.places)
         self.places.attempt = attempt
-        unready = {name: why for name in self._links if (why := self._helpers.unready(name))}
+        unready = {name: why for name in self._connections if (why := self._helpers.unready(name))}
         failed = frozenset(filter(self._helpers.has_failed, unready))
         lost, patience = frozenset(self._monitor.lost), self._options.lost_seconds
         try:
-            placed, remarks = await self.places.ask(
-                attempt, Placing(plan, self._links, lost, patience, unready, failed)
+            placed, warnings = await self.places.ask(
+                attempt, PlacementRequest(plan, self._connections, lost, patience, unready, failed)
             )
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
             if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
                 self._loop.call_later(_SOON_SECONDS, self._inbox.put_nowait, Prepared(wait.host))
             raise
-        return PlacedAttempt(placed.places, tuple(remarks))
+        return PlacedAttempt(placed.places, tuple(warnings))
 
     async def start(self, launches: Sequence[Launch]) -> None:
         """Start those that were not started before; their hosts get first what they need for that."""
         for problem in too_long_arguments(launches):
             raise EngineError(problem)
         if not launches:
-            for link in self._links.values():
-                if link.is_up:
-                    self._tasks.begin(_give_back(link))
+            for connection in self._connections.values():
+                if connection.is_up:
+                    self._tasks.begin(_give_back(connection))
             return
         attempt = self.places.attempt = launches[0].attempt
         placed = self.places.get(attempt)
@@ -218,14 +222,16 @@ class SshSession:
         if self._fetching is None:
             self._fetching = self._tasks.begin(self._follow_output())
 
-    async def _supply(self, host: str, placed: Placed, replicas: Sequence[HostReplica]) -> None:
+    async def _supply(self, host: str, placed: HostPlacement, replicas: Sequence[HostReplica]) -> None:
         """Send a host what it needs for an attempt, then start its replicas."""
         attempt = replicas[0].id.attempt
         places = {name: placed.places[replica] for replica, name in placed.hosts.items()}
         chief = placed.hosts.get(self._plan.chief or replicas[0].id.replica, host)
         bring = partial(self._sync.supply, host, attempt, chief, places)
         try:
-            is_there = await supply(self._links[host], bring, lambda: any(each.end is None for each in replicas))
+            is_there = await deliver_when_connected(
+                self._connections[host], bring, lambda: any(each.end is None for each in replicas)
+            )
         except DrumlineError as error:
             self._refuse(replicas, error.message)
             return
@@ -312,19 +318,19 @@ class SshSession:
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Return what hosts measure that answer at once."""
-        return await self.survey.usage(watched=watched)
+        return await self.host_queries.usage(watched=watched)
 
     async def work_samples(self) -> Sequence[WorkSample]:
         """Return what replicas have done, on hosts that answer at once."""
-        return await self.survey.work_samples()
+        return await self.host_queries.work_samples()
 
     async def sockets(self) -> Sequence[Sockets]:
         """Return on which ports replicas listen, on hosts that answer at once."""
-        return await self.survey.sockets()
+        return await self.host_queries.sockets()
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
         """Have the hosts save stacks, and fetch them."""
-        await self.survey.stacks(incarnations, gently=gently)
+        await self.host_queries.stacks(incarnations, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
         """Confirm that nothing of the run is left on any host that was ever used, and disconnect."""
@@ -351,22 +357,22 @@ class SshSession:
 
     async def _release(self, host: str) -> None:
         """Have a host kill all that is left of the run; it is in doubt unless it confirms that."""
-        link = self._links[host]
+        connection = self._connections[host]
         with suppress(TimeoutError, DrumlineError):
-            if await link.wait_connected(_CONNECT_SECONDS):
-                await asyncio.wait_for(link.ask({"do": "release"}, Done), _CONFIRM_SECONDS)
+            if await connection.wait_connected(_CONNECT_SECONDS):
+                await asyncio.wait_for(connection.ask({"do": "release"}, Done), _CONFIRM_SECONDS)
                 self._monitor.clear_doubt(host)
 
     async def disconnect(self) -> None:
         """End everything that goes on here, and close every connection; replicas are left alone."""
         self.places.close()
         await self._tasks.close()
-        for link in self._links.values():
-            if link.shell:
-                await link.shell.close()
+        for connection in self._connections.values():
+            if connection.shell:
+                await connection.shell.close()
 
 
-async def _give_back(link: Link) -> None:
+async def _give_back(connection: HostConnection) -> None:
     """Have a host give back what it claimed and did not start."""
     with suppress(DrumlineError):  # without a connection it does so by itself
-        await link.send({"do": "close"})
+        await connection.send({"do": "close"})

@@ -72,7 +72,7 @@ class SshChannel:
                 raise UnreachableError(f"the connection to {self._host} broke")
         return self._take(size)
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         """Return the end of what it said on its stderr, as far as that comes soon."""
         with suppress(TimeoutError, *_CUT, OSError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):

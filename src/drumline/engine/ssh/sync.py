@@ -17,14 +17,14 @@ from typing import Any, Protocol
 from drumline.engine.agent.client import Agent
 from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
-from drumline.engine.agent.send import Carried, carry, lay_out
-from drumline.engine.project.own import own_folders
-from drumline.engine.project.snapshot import Snapshot, take
+from drumline.engine.agent.send import SentFolder, send_folder, send_project
+from drumline.engine.project.excluded import excluded_folders
+from drumline.engine.project.snapshot import Snapshot, take_snapshot
 from drumline.engine.project.tree import left_out_warning
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.agents import Route, open_agent
 from drumline.engine.ssh.folders import AMONG_CODE, AMONG_CODE_HINT, holds, local_folders, read_origin
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, NotFoundError
 from drumline.plan.types import Place, Plan
@@ -46,7 +46,7 @@ _MOST_LEFT_OUT = 10_000  # links that are remembered
 _MOST_KNOWN_CHARS = 32 << 20  # of paths that were fetched before
 
 
-class Reachable(Protocol):
+class RoutedHost(Protocol):
     """A host that answers now, or does not."""
 
     @property
@@ -71,7 +71,7 @@ class Stage(Record):
 class ProjectSync:
     """Sends and fetches the files of one run."""
 
-    def __init__(self, plan: Plan, site: Site, run_dir: Path, hosts: Mapping[str, Reachable]) -> None:
+    def __init__(self, plan: Plan, site: Site, run_dir: Path, hosts: Mapping[str, RoutedHost]) -> None:
         self._plan = plan
         self._site = site
         self._run_dir = run_dir
@@ -82,7 +82,7 @@ class ProjectSync:
         self._left_out: set[str] = set()  # links of the output that the user was told of
         self._origin = read_origin(run_dir)
         self._snapshot: Snapshot | None = None
-        self._carried: list[Carried] = []
+        self._carried: list[SentFolder] = []
         self._stage: Stage | None = None
         self._staging = asyncio.Lock()
         self._fetching = asyncio.Lock()
@@ -92,10 +92,10 @@ class ProjectSync:
         route = self._reached(host)
         async with self._staging:
             if self._snapshot is None:
-                self._snapshot = await asyncio.to_thread(self._look)
-        folder = self._project_there(route.base)
+                self._snapshot = await asyncio.to_thread(self._take_snapshot)
+        folder = self._project_on_host(route.base)
         async with await self._open(route) as agent:
-            carried = await carry(agent, self._snapshot, folder, store=f"{route.base}/blobs")
+            carried = await send_project(agent, self._snapshot, folder, store=f"{route.base}/blobs")
         self._carried.append(carried)
 
     async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
@@ -107,7 +107,7 @@ class ProjectSync:
             if self._stage is None or self._stage.attempt != attempt:
                 self._snapshot = None if self._stage else self._snapshot  # it may have changed since
                 before = await self._settle()
-                self._stage = Stage(attempt, before, await asyncio.to_thread(self._look_at_output))
+                self._stage = Stage(attempt, before, await asyncio.to_thread(self._snapshot_output))
         before, local = self._stage.before, self._stage.local
         await self.deliver(host)
         there = _folders(places[host])
@@ -115,10 +115,10 @@ class ProjectSync:
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
                 route = self._reached(host)
-                if before and set(before.chiefs) - {host} and holds(there[kind], self._project_there(route.base)):
+                if before and set(before.chiefs) - {host} and holds(there[kind], self._project_on_host(route.base)):
                     raise EngineError(f"the {kind} is not laid out on {host}: {AMONG_CODE}", hint=AMONG_CODE_HINT)
                 async with await self._open(route) as agent:
-                    await lay_out(agent, snapshot, there[kind], exactly=was_chief)
+                    await send_folder(agent, snapshot, there[kind], exactly=was_chief)
         if host == chief:
             folders = {str(here): there[kind] for kind, here in self._folders_here().items()}
             chiefs = tuple(dict.fromkeys((*(before.chiefs if before else ()), chief)))
@@ -177,11 +177,11 @@ class ProjectSync:
                 yield warning
             pause = max(min(FETCH_SECONDS, 2 * pause), FETCH_SHARE * (time.monotonic() - began))
 
-    def _project_there(self, base: str) -> str:
+    def _project_on_host(self, base: str) -> str:
         return f"{base}/runs/{self._options.unique}/project"
 
-    def _look(self) -> Snapshot:
-        return take(self._site.directory, without=own_folders(self._plan, self._site))
+    def _take_snapshot(self) -> Snapshot:
+        return take_snapshot(self._site.directory, without=excluded_folders(self._plan, self._site))
 
     def _reached(self, host: str) -> Route:
         route = self._hosts[host].route
@@ -192,9 +192,9 @@ class ProjectSync:
     def _folders_here(self) -> dict[str, Path]:
         return {} if self._options.shared else local_folders(self._plan, self._site.directory, self._run_dir)
 
-    def _look_at_output(self) -> dict[str, Snapshot]:
+    def _snapshot_output(self) -> dict[str, Snapshot]:
         found = {kind: here for kind, here in self._folders_here().items() if here.is_dir() and any(here.iterdir())}
-        return {kind: take(here, rules=False) for kind, here in found.items()}
+        return {kind: take_snapshot(here, rules=False) for kind, here in found.items()}
 
     async def _open(self, route: Route) -> Agent:
         return await open_agent(route.machine, self._options, counts=True)
@@ -258,7 +258,7 @@ def _is_project(plan: Plan) -> bool:
     return plan.output is not None and os.path.normpath(plan.output) == "."
 
 
-async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[Reachable]) -> None:
+async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[RoutedHost]) -> None:
     """Await this; raise UnreachableError if hosts send next to nothing for a while."""
     task = asyncio.ensure_future(fetching)
     received = _received_bytes(hosts)
@@ -272,6 +272,6 @@ async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection
         task.cancel()
 
 
-def _received_bytes(hosts: Iterable[Reachable]) -> int:
+def _received_bytes(hosts: Iterable[RoutedHost]) -> int:
     """Return what all hosts have sent; less after a connection broke."""
     return sum(host.received_bytes for host in hosts)

@@ -73,7 +73,7 @@ class Channel:
     async def readexactly(self, size: int) -> bytes:
         return await self._stdout.readexactly(size)
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         return (await self._stderr.read()).decode()
 
     def close(self) -> None:
@@ -164,7 +164,7 @@ class LyingAgent:
             raise UnreachableError("the connection to gpu1 broke")
         return self._take(size)
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         return ""
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from drumline.engine.project.tree import walk
+from drumline.engine.project.tree import walk_project
 from scaffold.effort import examples
 
 FILES = (
@@ -84,7 +84,7 @@ def by_git(root: Path) -> set[str]:
 
 
 def by_us(root: Path) -> set[str]:
-    return {entry.path for entry in walk(root).entries if entry.kind == "file"}
+    return {entry.path for entry in walk_project(root).entries if entry.kind == "file"}
 
 
 @pytest.fixture(scope="module")

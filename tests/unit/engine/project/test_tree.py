@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drumline.engine.project.tree import Entry, read, walk
+from drumline.engine.project.tree import Entry, read_file, walk_project
 
 
 def test_what_is_never_carried(tmp_path: Path) -> None:
@@ -19,7 +19,7 @@ def test_what_is_never_carried(tmp_path: Path) -> None:
     ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
-    found = {entry.path for entry in walk(tmp_path, without=[tmp_path / "output"]).entries}
+    found = {entry.path for entry in walk_project(tmp_path, without=[tmp_path / "output"]).entries}
     assert not {name.partition("/")[0] for name in found} & {".git", ".venv", "env", "output"}
     assert not [name for name in found if name.endswith((".git", "__pycache__"))]
     assert "lib" in found
@@ -40,13 +40,13 @@ def test_a_file_that_changes_while_it_is_packed_is_carried_as_it_was_at_one_mome
         return os.fstat(descriptor)
 
     changes = 100
-    assert read(tmp_path, Entry("log", "file"), look) == (b"first\n" + 5 * b"more\n", False)
+    assert read_file(tmp_path, Entry("log", "file"), look) == (b"first\n" + 5 * b"more\n", False)
     log.write_bytes(b"first\n")
     changes = 3
-    assert read(tmp_path, Entry("log", "file"), look) == (b"first\n" + 3 * b"more\n", True)
+    assert read_file(tmp_path, Entry("log", "file"), look) == (b"first\n" + 3 * b"more\n", True)
 
 
 def test_a_file_that_is_gone_by_then_is_not_missed(tmp_path: Path) -> None:
-    assert read(tmp_path, Entry("gone", "file")) is None
+    assert read_file(tmp_path, Entry("gone", "file")) is None
     os.mkfifo(tmp_path / "pipe")
-    assert read(tmp_path, Entry("pipe", "file")) is None
+    assert read_file(tmp_path, Entry("pipe", "file")) is None

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
-from drumline.engine.ssh.planned import Host, Hosts, with_hosts
+from drumline.engine.ssh.plan_options import Host, Hosts, with_hosts
 from drumline.errors import InputError
 from drumline.plan.types import COMPUTING, Plan, ReplicaId, Resources
 from drumline.record import to_dict

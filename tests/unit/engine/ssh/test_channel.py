@@ -88,6 +88,6 @@ def test_a_connection_that_ends_too_early_is_broken() -> None:
 
 
 def test_only_the_end_of_complaints_is_kept() -> None:
-    said = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").said_last())
+    said = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").stderr_tail())
     assert said.endswith("last words")
     assert len(said) < 1 << 15

@@ -9,10 +9,10 @@ from typing import cast
 import pytest
 
 from drumline.engine.agent.errors import MalformedError
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.link import Link
 from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Event, Exit
@@ -28,13 +28,13 @@ class Watched:
     def __init__(self, folder: Path) -> None:
         self.told: list[Event] = []
         self.moment = 1000.0
-        self.link = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.moment, trouble=None)
+        self.connection = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.moment, trouble=None)
         clock = SimulatedTimeLoop()
         self.replicas = HostReplicas(folder, clock, self.told.append)
         helpers = Helpers(folder, clock, self.told.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
-        links = {"h1": cast("Link", self.link)}
-        self.monitor = HostMonitor(folder, hosts, links, self.replicas, helpers, self.moment)
+        connections = {"h1": cast("HostConnection", self.connection)}
+        self.monitor = HostMonitor(folder, hosts, connections, self.replicas, helpers, self.moment)
         self.replicas.ask([(Incarnation(ReplicaId("worker", 0), 0), "h1")])
         self.lost: list[HostLost] = []
         self.silent: list[HostSilent] = []
@@ -77,13 +77,13 @@ def test_time_in_which_this_machine_was_suspended_does_not_count(watched: Watche
 
 def test_a_host_that_answers_before_that_is_not_lost(watched: Watched) -> None:
     watched.pass_time(LOST_SECONDS - 1)
-    watched.link.answered_at = watched.moment
+    watched.connection.answered_at = watched.moment
     watched.pass_time(LOST_SECONDS - 1)
     assert not watched.is_lost()
 
 
 def test_a_host_that_broke_the_protocol_is_lost_at_once(watched: Watched) -> None:
-    watched.link.is_broken, watched.link.trouble = True, MalformedError("h1", "nonsense")
+    watched.connection.is_broken, watched.connection.trouble = True, MalformedError("h1", "nonsense")
     watched.pass_time(1)
     assert watched.is_lost()
     assert "h1 has sent something that drumline does not send: nonsense" in watched.lost[0].exit.message
@@ -91,7 +91,7 @@ def test_a_host_that_broke_the_protocol_is_lost_at_once(watched: Watched) -> Non
 
 
 def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_lost(watched: Watched) -> None:
-    watched.link.is_up = True
+    watched.connection.is_up = True
     (kept,) = watched.replicas
     kept.kill_at = watched.moment
     watched.pass_time(LOST_SECONDS + 59)
@@ -105,7 +105,7 @@ def test_a_silent_host_is_warned_of_once_and_again_when_it_answers(watched: Watc
     watched.pass_time(LOST_SECONDS / 2)
     (silent,) = watched.silent
     assert silent.warning.startswith("h1 has not answered for 5.0s; its replicas go on")
-    watched.link.is_up = True
+    watched.connection.is_up = True
     assert watched.monitor.note_connected("h1") == "h1 answers again"
     assert watched.monitor.note_connected("h1") == ""
 

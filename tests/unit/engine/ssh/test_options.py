@@ -12,7 +12,7 @@ import pytest
 
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
-from drumline.engine.ssh.planned import Host, Hosts, hosts_of, remarks
+from drumline.engine.ssh.plan_options import Host, Hosts, host_warnings, hosts_of
 from drumline.errors import EngineError, InputError
 from drumline.load.load import load
 from drumline.plan.codec import plan_from_json, plan_to_json
@@ -69,10 +69,10 @@ def test_peers_look_for_a_host_at_its_address_else_under_its_name_without_the_us
 
 
 def test_output_that_is_not_shared_is_remarked_on_only_where_that_matters() -> None:
-    (said,) = remarks(Hosts(all=(Host("a"), Host("b"))))
+    (said,) = host_warnings(Hosts(all=(Host("a"), Host("b"))))
     assert said.startswith("OUTPUT_DIR is not shared: each of 2 hosts has its own, and the chief's is fetched back")
-    assert not list(remarks(Hosts(all=(Host("a"),))))
-    assert not list(remarks(Hosts(all=(Host("a"), Host("b")), shared="/mnt")))
+    assert not list(host_warnings(Hosts(all=(Host("a"),))))
+    assert not list(host_warnings(Hosts(all=(Host("a"), Host("b")), shared="/mnt")))
 
 
 def test_hosts_on_the_command_line_replace_those_of_the_spec_and_keep_what_it_says_of_them(spec: Path) -> None:

@@ -28,9 +28,9 @@ class Hosts:
         self.workers = self.replicas.ask((name, "a") for name in names)
 
     def orders(self, *, is_connected: bool = False) -> Orders:
-        self.link = SimpleNamespace(is_up=False, shell=object() if is_connected else None)
-        links = cast("Any", {"a": self.link, "b": self.link})
-        return Orders(links, self.replicas, cast("Any", None), Tasks(self.clock), self.reported.append)
+        self.connection = SimpleNamespace(is_up=False, shell=object() if is_connected else None)
+        connections = cast("Any", {"a": self.connection, "b": self.connection})
+        return Orders(connections, self.replicas, cast("Any", None), Tasks(self.clock), self.reported.append)
 
     def end(self, index: int, at: float) -> None:
         self.replicas.end(self.workers[index], Exit(code=0), at)
@@ -70,7 +70,7 @@ def test_a_host_that_is_reached_has_more_time_to_answer(hosts: Hosts) -> None:
     for _ in range(3):
         hosts.clock.pass_time(5.0)
     assert hosts.ended == []
-    hosts.link.shell = None
+    hosts.connection.shell = None
     hosts.clock.pass_time(5.0)
     assert hosts.ended == [0]
 

@@ -47,10 +47,10 @@ class Story:
         loop = self.clock
         self.lives = HostReplicas(folder, loop, self.told.append)
         helpers = Helpers(folder, loop, self.told.append)
-        link = SimpleNamespace(skew_seconds=0.0)
+        connection = SimpleNamespace(skew_seconds=0.0)
         self.inbox: Inbox = asyncio.Queue()
         self.receiver = Receiver(
-            cast("Any", dict.fromkeys(("h1", "h2", "h3"), link)),
+            cast("Any", dict.fromkeys(("h1", "h2", "h3"), connection)),
             self.lives,
             helpers,
             cast("Any", SimpleNamespace(attempt=2, takes_part=lambda host: host != "h3")),

@@ -12,10 +12,10 @@ import pytest
 from drumline.engine.agent.answers import read_answer
 from drumline.engine.protocol import Site
 from drumline.engine.ssh import session as sessions
-from drumline.engine.ssh.agents import Facts
+from drumline.engine.ssh.agents import HostFacts
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.inbox import Connected, Received
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.reports import Happened, HostEvent, LogPiece
 from drumline.engine.ssh.session import SshSession
 from drumline.engine.ssh.sync import ProjectSync
@@ -38,14 +38,14 @@ CHIEF, WORKER = ReplicaId("chief", 0), ReplicaId("worker", 0)
 PLACE = Place("", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")
 
 
-class PlayedHost(Link):
+class PlayedHost(HostConnection):
     """A host that answers every question, after as many seconds as a test has it take."""
 
     answer_seconds = 0.0
 
     async def run(self) -> None:
         self.asked: list[str] = []
-        self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{self.host.name[1:]}")
+        self.facts = HostFacts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{self.host.name[1:]}")
         self._connected.set()
         self._inbox.put_nowait(Connected(self.host.name))
         await asyncio.Event().wait()
@@ -57,7 +57,7 @@ class PlayedHost(Link):
         found: dict[str, Any] = {}
         if message["do"] == "place":
             names = [str(each.id) for each in plan_from_json(message["plan"]).replicas]
-            found = {"places": {name: to_data(PLACE) for name in names}, "remarks": []}
+            found = {"places": {name: to_data(PLACE) for name in names}, "warnings": []}
         if message["do"] == "usage":
             found = {"usage": []}
         return read_answer(kind, found)
@@ -85,7 +85,7 @@ class PlayedRun:
         return SshSession(self.plan, self.folder, Site(self.folder, self.folder / "home", 1))
 
     def host(self, name: str) -> PlayedHost:
-        return cast("PlayedHost", self.session._links[name])
+        return cast("PlayedHost", self.session._connections[name])
 
     def place_and_start(self) -> None:
         async def work() -> None:
@@ -107,7 +107,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], PlayedR
     async def supply(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(sessions, "Link", PlayedHost)
+    monkeypatch.setattr(sessions, "HostConnection", PlayedHost)
     monkeypatch.setattr(ProjectSync, "supply", supply)
     return lambda: PlayedRun(tmp_path)
 

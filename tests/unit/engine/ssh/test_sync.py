@@ -12,8 +12,8 @@ import pytest
 from drumline.engine.protocol import Site
 from drumline.engine.ssh import sync
 from drumline.engine.ssh.agents import Route
-from drumline.engine.ssh.folders import local_folders, read_origin, refuse_output_among_code, remarks
-from drumline.engine.ssh.planned import hosts_of, with_hosts
+from drumline.engine.ssh.folders import folder_warnings, local_folders, read_origin, refuse_output_among_code
+from drumline.engine.ssh.plan_options import hosts_of, with_hosts
 from drumline.engine.ssh.sync import ProjectSync
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, Plan
@@ -330,10 +330,10 @@ def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(
 
 
 def test_a_project_with_gigabytes_is_remarked(transfer: ProjectTransfer) -> None:
-    assert remarks(transfer.plan, transfer.site) == ()
+    assert folder_warnings(transfer.plan, transfer.site) == ()
     with (transfer.project / "images.tar").open("wb") as file:
         file.truncate(3 << 30)
-    assert [each.splitlines() for each in remarks(transfer.plan, transfer.site)] == [
+    assert [each.splitlines() for each in folder_warnings(transfer.plan, transfer.site)] == [
         [
             "the project is 3.2 GB for every host; .drumlineignore leaves out what they do not need. The largest are",
             "  images.tar  3.2 GB",

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from drumline.engine.kubernetes.plan_options import Image
-from drumline.engine.project.tree import read, walk
+from drumline.engine.project.tree import read_file, walk_project
 from drumline.errors import InputError
 from drumline.record import Record
 
@@ -64,8 +64,8 @@ class Recipe(Record):
             raise InputError(f"image.context: {self.folder} is no folder", hint="it is relative to the spec's folder")
         # Looked at less closely than the builder does: what is hashed in vain only means a build more.
         without = [self.folder / line for line in _ignored(self.folder)]
-        for entry in walk(self.folder, without=without, rules=False).entries:
-            found = read(self.folder, entry) if entry.kind == "file" else None
+        for entry in walk_project(self.folder, without=without, rules=False).entries:
+            found = read_file(self.folder, entry) if entry.kind == "file" else None
             content = sha256(found[0]).hexdigest() if found else entry.target
             yield [os.fsencode(entry.path).hex(), entry.kind, entry.executable, content]
 

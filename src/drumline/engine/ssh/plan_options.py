@@ -65,7 +65,7 @@ def require_hosts(hosts: Hosts) -> None:
         )
 
 
-def remarks(hosts: Hosts) -> Iterator[str]:
+def host_warnings(hosts: Hosts) -> Iterator[str]:
     """Yield warnings about what differs from a run on one machine."""
     if not hosts.keeps_together:
         yield (

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import Done, SocketsAnswer, UsageAnswer, WorkSamplesAnswer
 from drumline.engine.agent.launches import incarnation_to_text
-from drumline.engine.ssh.link import Link
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.orders import by
 from drumline.engine.ssh.receiver import Receiver
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
@@ -28,23 +28,23 @@ _SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
 _STACKS_SECONDS = 30.0
 
 
-class Survey:
+class HostQueries:
     """Asks the hosts on which replicas run; what they answer of others is dropped by the receiver."""
 
     patience_seconds = _ANSWER_SECONDS
 
-    def __init__(self, links: Mapping[str, Link], replicas: HostReplicas, receiver: Receiver) -> None:
-        self._links = links
+    def __init__(self, connections: Mapping[str, HostConnection], replicas: HostReplicas, receiver: Receiver) -> None:
+        self._connections = connections
         self._replicas = replicas
         self._receiver = receiver
 
     async def usage(self, *, watched: bool) -> list[Usage]:
         """Return what all replicas use, and what those have used that have ended since."""
         found = []
-        for link, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
+        for connection, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
             for life, each in _by_life(answer.usage).items():
-                if self._receiver.is_given(link.host.name, life):
-                    found.append(by_our_clock(each, link.skew_seconds))
+                if self._receiver.is_given(connection.host.name, life):
+                    found.append(by_our_clock(each, connection.skew_seconds))
         return [*found, *self._replicas.used()]
 
     async def work_samples(self) -> list[WorkSample]:
@@ -52,32 +52,36 @@ class Survey:
         answers = await self._ask_all({"do": "work_samples"}, WorkSamplesAnswer)
         return [
             each
-            for link, answer in answers
+            for connection, answer in answers
             for life, each in _by_life(answer.work_samples).items()
-            if self._receiver.is_given(link.host.name, life)
+            if self._receiver.is_given(connection.host.name, life)
         ]
 
     async def sockets(self) -> list[Sockets]:
         """Return on which ports replicas listen, and where they are connected."""
         found: list[Sockets] = []
-        for link, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
-            living = {each.id.replica for each in self._replicas.of(link.host.name)}
+        for connection, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
+            living = {each.id.replica for each in self._replicas.of(connection.host.name)}
             last = {each.replica: each for each in answer.sockets if each.replica in living}.values()
             found += [Sockets(each.replica, frozenset(each.listening), frozenset(each.connected)) for each in last]
         return found
 
-    async def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[Link, T]]:
+    async def _ask_all(self, message: dict[str, Any], kind: type[T]) -> list[tuple[HostConnection, T]]:
         hosts = {each.host for each in self._replicas if each.end is None and each.host}
-        links = [self._links[name] for name in sorted(hosts)]
-        links = [link for link in links if link.is_up and now() - link.heard_at < _SILENT_SECONDS]
+        connections = [self._connections[name] for name in sorted(hosts)]
+        connections = [
+            connection
+            for connection in connections
+            if connection.is_up and now() - connection.heard_at < _SILENT_SECONDS
+        ]
 
-        async def ask(link: Link) -> tuple[Link, T] | None:
+        async def ask(connection: HostConnection) -> tuple[HostConnection, T] | None:
             try:
-                return link, await asyncio.wait_for(link.ask(message, kind), self.patience_seconds)
+                return connection, await asyncio.wait_for(connection.ask(message, kind), self.patience_seconds)
             except (TimeoutError, DrumlineError):
                 return None
 
-        return [each for each in await asyncio.gather(*map(ask, links)) if each]
+        return [each for each in await asyncio.gather(*map(ask, connections)) if each]
 
     async def stacks(self, lives: Sequence[Incarnation], *, gently: bool) -> None:
         """Have the stacks of these saved; return when they are here, as far as their hosts answer."""
@@ -87,7 +91,7 @@ class Survey:
             names = [incarnation_to_text(each.id) for each in theirs]
             message = {"do": "stacks", "gently": gently, "lives": names}
             with suppress(TimeoutError, DrumlineError):  # a replica that cannot be looked at has none
-                await asyncio.wait_for(self._links[host].ask(message, Done), _STACKS_SECONDS)
+                await asyncio.wait_for(self._connections[host].ask(message, Done), _STACKS_SECONDS)
 
         await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
 

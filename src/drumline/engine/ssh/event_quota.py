@@ -6,7 +6,7 @@ _AT_ONCE = 100
 _SECONDS_EACH = 10.0
 
 
-class Allowance:
+class EventQuota:
     """Counts what one host has sent without being asked."""
 
     def __init__(self, now: float) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.engine.ssh.place import part
-from drumline.engine.ssh.planned import hosts_of, with_hosts
+from drumline.engine.ssh.host_placement import host_plan
+from drumline.engine.ssh.plan_options import hosts_of, with_hosts
 from drumline.plan.types import Plan
 from scaffold.plans import plan_of
 
 
 def part_of(more: str, options: str = "") -> Plan:
     plan = plan_of(f"engine: {{default: ssh, ssh: {{hosts: [a, b]{options}}}}}\n{more}")
-    return part(with_hosts(plan, hosts_of(plan).replace(unique="u")), "/base")
+    return host_plan(with_hosts(plan, hosts_of(plan).replace(unique="u")), "/base")
 
 
 @pytest.mark.parametrize(

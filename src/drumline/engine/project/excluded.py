@@ -8,7 +8,7 @@ from drumline.engine.protocol import Site
 from drumline.plan.types import Plan
 
 
-def own_folders(plan: Plan, site: Site) -> list[Path]:
+def excluded_folders(plan: Plan, site: Site) -> list[Path]:
     """What a project's folder may hold that runs have written: their output on this machine, and drumline's home."""
     named = [path for path in (plan.output, plan.checkpoint) if path and Path(path) != Path()]
     return [*(site.directory / path for path in named), site.home]

@@ -1,4 +1,4 @@
-"""Places on hosts: who goes where, what each host is asked for, and what that makes of the line."""
+"""AttemptPlacements on hosts: who goes where, what each host is asked for, and what that makes of the line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline.engine.local.planned import for_local
-from drumline.engine.ssh.planned import hosts_of
+from drumline.engine.ssh.plan_options import hosts_of
 from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Data, Place, Placement, Plan, ReplicaId
 from drumline.record import Record
@@ -18,14 +18,14 @@ from drumline.run.traces import PLACES
 from drumline.runtime.private import make_folder, write_file
 
 
-class Placed(Record):
+class HostPlacement(Record):
     """Where each replica of an attempt is: its host, as ssh knows it, and its place there."""
 
     hosts: Mapping[ReplicaId, str]
     places: Placement
 
 
-def part(plan: Plan, base: str) -> Plan:
+def host_plan(plan: Plan, base: str) -> Plan:
     """The plan of one host, which has its runs in this folder, as its own local engine is to know it.
 
     Its name is one that no other launching machine gives.
@@ -54,11 +54,11 @@ def _lasting(plan: Plan, data: Data, base: str) -> Data:
     return data.replace(path=_of_project(plan, f"{base}/data", data.path))
 
 
-def merge(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> Placed:
+def merge_placements(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> HostPlacement:
     """The line as all its hosts have placed it."""
     hosts = {replica: host for host, places in parts.items() for replica in places}
     found = {replica: place for places in parts.values() for replica, place in places.items()}
-    return Placed(hosts, {each: place.replace(host=addresses[hosts[each]]) for each, place in found.items()})
+    return HostPlacement(hosts, {each: place.replace(host=addresses[hosts[each]]) for each, place in found.items()})
 
 
 def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, Place]:
@@ -79,7 +79,7 @@ def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
     return {ReplicaId.parse(name): from_data(Place, place) for name, place in data.items()}
 
 
-def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
+def write_placement(run_dir: Path, attempt: int, placed: HostPlacement) -> None:
     """Keep where an attempt is, for whoever takes the run up while a host does not answer."""
     path = run_dir / "attempts" / str(attempt) / PLACES
     make_folder(path.parent)
@@ -87,10 +87,10 @@ def write_placed(run_dir: Path, attempt: int, placed: Placed) -> None:
     write_file(path, json.dumps(data).encode())
 
 
-def read_placed(run_dir: Path, attempt: int) -> Placed | None:
+def read_placement(run_dir: Path, attempt: int) -> HostPlacement | None:
     """Where an attempt is; None if nobody has placed it."""
     with suppress(FileNotFoundError, ValueError):
         data = json.loads((run_dir / "attempts" / str(attempt) / PLACES).read_text())
         hosts = {ReplicaId.parse(name): str(host) for name, (host, _) in data.items()}
-        return Placed(hosts, _places_from_data({name: place for name, (_, place) in data.items()}))
+        return HostPlacement(hosts, _places_from_data({name: place for name, (_, place) in data.items()}))
     return None

@@ -12,9 +12,9 @@ import pytest
 
 from drumline.engine.agent import send as sending
 from drumline.engine.agent.answers import ClockAnswer
-from drumline.engine.agent.send import Carried, carry, lay_out
-from drumline.engine.project.snapshot import Snapshot, take
-from drumline.engine.project.tree import walk
+from drumline.engine.agent.send import SentFolder, send_folder, send_project
+from drumline.engine.project.snapshot import Snapshot, take_snapshot
+from drumline.engine.project.tree import walk_project
 from drumline.errors import EngineError
 from unit.engine.agent.host import Host, LyingAgent, ask, listing, start
 
@@ -49,9 +49,9 @@ def there(host: Host) -> Path:
     return host.home / "base/runs/a b/project"
 
 
-def send(host: Host, what: Path | Snapshot, folder: str = FOLDER) -> Carried:
-    snapshot = what if isinstance(what, Snapshot) else take(what)
-    return ask(host, lambda agent: carry(agent, snapshot, folder, store=STORE))
+def send(host: Host, what: Path | Snapshot, folder: str = FOLDER) -> SentFolder:
+    snapshot = what if isinstance(what, Snapshot) else take_snapshot(what)
+    return ask(host, lambda agent: send_project(agent, snapshot, folder, store=STORE))
 
 
 def test_a_folder_is_there_as_it_is_here(host: Host, project: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_file_is_read_as_the_file_that_it_was_when_it_was_listed(tmp_path: Pat
     (project / "b").write_text("b")
     secret.mkdir()
     (secret / "a").write_text("secret")
-    tree = walk(project)
+    tree = walk_project(project)
     shutil.rmtree(project / "src")
     (project / "src").symlink_to(secret)
     (project / "b").unlink()
@@ -185,12 +185,12 @@ def test_what_is_spoiled_on_the_way_is_never_laid_out(host: Host, project: Path)
 def test_a_file_that_is_written_while_it_is_carried_is_there_as_it_was_at_one_moment(host: Host, project: Path) -> None:
     log = project / "log"
     log.write_text("first\n")
-    snapshot = take(project)
+    snapshot = take_snapshot(project)
     log.write_text("another\n")  # after it was looked at, before it is sent
     send(host, snapshot)
     assert (there(host) / "log").read_text() == "another\n"
     log.write_text("x")
-    snapshot = take(project)
+    snapshot = take_snapshot(project)
     log.unlink()
     send(host, snapshot)
     assert not (there(host) / "log").exists()
@@ -212,7 +212,10 @@ def test_several_runs_at_once_do_not_disturb_each_other(host: Host, project: Pat
         folders = [f"~/base/runs/{number % 3}/project" for number in range(6)]
         agents = [await start(host) for _ in folders]
         await asyncio.gather(
-            *(carry(agent, take(project), folder, store=STORE) for agent, folder in zip(agents, folders, strict=True))
+            *(
+                send_project(agent, take_snapshot(project), folder, store=STORE)
+                for agent, folder in zip(agents, folders, strict=True)
+            )
         )
         await host.closed()
 
@@ -259,7 +262,7 @@ def test_a_host_without_room_is_named_before_anything_is_sent(host: Host, tmp_pa
     with pytest.raises(
         EngineError, match=r"^gpu1 has no room for the project: it takes .* below .*, where .* are free$"
     ):
-        send(host, Vast(tmp_path / "data", walk(tmp_path / "data")))
+        send(host, Vast(tmp_path / "data", walk_project(tmp_path / "data")))
     assert len(host.given) == 1
     assert not there(host).exists()
 
@@ -296,12 +299,12 @@ def test_an_output_is_laid_out_exactly_and_nothing_is_kept_beside_it(host: Host,
     (remote / "checkpoint/ckpt-9.data").write_bytes(b"9" * 100)
     (remote / "checkpoint/ckpt-3.data").write_bytes(b"3" * 100)
     (remote / "checkpoint/checkpoint").write_text("ckpt-9")
-    sent = ask(host, lambda agent: lay_out(agent, take(output, rules=False), "~/runs/4/output"))
+    sent = ask(host, lambda agent: send_folder(agent, take_snapshot(output, rules=False), "~/runs/4/output"))
     assert listing(remote) == listing(output)
     assert sent.sent_bytes == len("ckpt-3")
     assert sorted(path.name for path in remote.parent.iterdir()) == ["output", "output.carried", "output.lock"]
     shutil.rmtree(remote)
-    ask(host, lambda agent: lay_out(agent, take(output, rules=False), "~/runs/4/output"))
+    ask(host, lambda agent: send_folder(agent, take_snapshot(output, rules=False), "~/runs/4/output"))
     assert (remote / "checkpoint/ckpt-3.data").stat().st_mtime == 1_000_000_000
 
 
@@ -309,17 +312,17 @@ def test_the_same_content_has_the_same_name(project: Path, tmp_path: Path) -> No
     shutil.copytree(project, tmp_path / "copy", symlinks=True)
     for path in (tmp_path / "copy").rglob("*"):
         os.utime(path, (1, 1), follow_symlinks=False)
-    assert take(tmp_path / "copy").name == take(project).name
+    assert take_snapshot(tmp_path / "copy").name == take_snapshot(project).name
     (tmp_path / "copy/train.py").chmod(0o755)
-    assert take(tmp_path / "copy").name != take(project).name
+    assert take_snapshot(tmp_path / "copy").name != take_snapshot(project).name
 
 
-def lie(project: Path, said: bytes) -> Carried:
+def lie(project: Path, said: bytes) -> SentFolder:
     """Carry a project to a host that answers so, whatever it is asked."""
 
-    async def run() -> Carried:
+    async def run() -> SentFolder:
         agent = LyingAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()
-        return await carry(agent, take(project), "~/p", store="~/b")
+        return await send_project(agent, take_snapshot(project), "~/p", store="~/b")
 
     return asyncio.run(run())
 

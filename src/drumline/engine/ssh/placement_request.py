@@ -1,4 +1,4 @@
-"""Placing a line on the hosts that answer: who goes where is worked out here, ports and GPUs are theirs to give."""
+"""Place replicas on the hosts that answer: hosts are chosen here; each host chooses ports and GPUs."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from types import MappingProxyType
 from drumline.engine.agent.answers import PlaceAnswer
 from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.agents import Facts
+from drumline.engine.ssh.agents import HostFacts
 from drumline.engine.ssh.assign import Room, assign, part_of, room_of
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.place import Placed, merge, part, require_asked
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.host_placement import HostPlacement, host_plan, merge_placements, require_asked
 from drumline.engine.untrusted import clean_text
 from drumline.errors import EngineError, InputError
 from drumline.plan.codec import plan_to_json
@@ -34,7 +34,7 @@ class HostMustWait(MustWait):
         self.comes = comes
 
 
-class Placing(Record):
+class PlacementRequest(Record):
     """A line, its hosts, and those of them that are not waited for.
 
     Those in `unready` lack what was prepared on the others, in words, and get it when they answer; not those that
@@ -42,7 +42,7 @@ class Placing(Record):
     """
 
     plan: Plan
-    links: Mapping[str, Link]
+    connections: Mapping[str, HostConnection]
     lost: Collection[str]
     patience_seconds: float
     unready: Mapping[str, str] = MappingProxyType({})
@@ -52,15 +52,15 @@ class Placing(Record):
     def waits_for(self) -> str:
         """For whom it waits, in words."""
         silent = self._silent
-        why = [link.trouble.message for link in silent if link.trouble]
+        why = [connection.trouble.message for connection in silent if connection.trouble]
         words = f" ({listed(why)})" if why else ""
-        names = listed([link.host.name for link in silent])
+        names = listed([connection.host.name for connection in silent])
         return f"waits for {names} to answer{words}" if silent else "waits for places on its hosts"
 
     @property
     def is_hindered(self) -> bool:
         """Whether a host could not be reached, and is tried again."""
-        return any(link.is_hindered for link in self._silent)
+        return any(connection.is_hindered for connection in self._silent)
 
     @property
     def is_slow(self) -> bool:
@@ -68,11 +68,15 @@ class Placing(Record):
         return not self._silent
 
     @property
-    def _silent(self) -> list[Link]:
+    def _silent(self) -> list[HostConnection]:
         """Those that have not let us in so far, of those who are waited for."""
-        return [link for name, link in self.links.items() if name not in self.lost and not (link.is_up or link.shell)]
+        return [
+            connection
+            for name, connection in self.connections.items()
+            if name not in self.lost and not (connection.is_up or connection.shell)
+        ]
 
-    async def place(self, attempt: int) -> tuple[Placed, list[str]]:
+    async def place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
         """Have everybody placed; raise HostMustWait if a host has no room yet, InputError if there will be none."""
         for _ in range(_TRIES):
             try:
@@ -81,16 +85,16 @@ class Placing(Record):
                 trouble = error
         raise trouble
 
-    async def _place(self, attempt: int) -> tuple[Placed, list[str]]:
+    async def _place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
         facts, away = await self._answering()
         whose = self._assign(facts, away)
-        remarks = [f"{self._why_not(name)}; the line goes without {name}" for name in away]
+        warnings = [f"{self._why_not(name)}; the line goes without {name}" for name in away]
         parts = {}
         for host in sorted(set(whose.values())):  # in one order, so that no two runs wait for each other
-            own = part(part_of(self.plan, self.links[host].host, whose), facts[host].base)
+            own = host_plan(part_of(self.plan, self.connections[host].host, whose), facts[host].base)
             question = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:
-                answer = await asyncio.wait_for(self.links[host].ask(question, PlaceAnswer), PLACE_SECONDS)
+                answer = await asyncio.wait_for(self.connections[host].ask(question, PlaceAnswer), PLACE_SECONDS)
                 parts[host] = require_asked(answer.places, own)
             except MustWait as wait:
                 raise HostMustWait(host, str(wait)) from None
@@ -98,40 +102,47 @@ class Placing(Record):
                 raise EngineError(f"placement on {host} timed out after {PLACE_SECONDS:g} s") from None
             except ValueError as reason:
                 error = MalformedError(host, reason)
-                self.links[host].refuse(error)
+                self.connections[host].refuse(error)
                 raise error from None
-            remarks += [f"{host}: {clean_text(remark)}" for remark in answer.remarks]
-        addresses = {name: self.links[name].host.address or facts[name].address for name in parts}
-        return merge(parts, addresses), remarks
+            warnings += [f"{host}: {clean_text(remark)}" for remark in answer.warnings]
+        addresses = {name: self.connections[name].host.address or facts[name].address for name in parts}
+        return merge_placements(parts, addresses), warnings
 
-    async def _answering(self) -> tuple[dict[str, Facts], list[str]]:
+    async def _answering(self) -> tuple[dict[str, HostFacts], list[str]]:
         """What the hosts have that answer, and who does not."""
         seconds = min(CONNECT_SECONDS, self.patience_seconds)
         await asyncio.gather(
-            *(link.wait_connected(0 if name in self.lost else seconds) for name, link in self.links.items())
+            *(
+                connection.wait_connected(0 if name in self.lost else seconds)
+                for name, connection in self.connections.items()
+            )
         )
-        there = {name: link.facts for name, link in self.links.items() if link.is_up and link.facts}
+        there = {
+            name: connection.facts
+            for name, connection in self.connections.items()
+            if connection.is_up and connection.facts
+        }
         facts = {name: each for name, each in there.items() if name not in self.unready}
-        away = [name for name in self.links if name not in facts]
+        away = [name for name in self.connections if name not in facts]
         if not there:
-            raise self.links[away[0]].trouble or EngineError(f"{away[0]} does not answer")
+            raise self.connections[away[0]].trouble or EngineError(f"{away[0]} does not answer")
         return facts, away
 
     def _why_not(self, host: str) -> str:
-        link = self.links[host]
-        if link.is_up and host in self.unready:
+        connection = self.connections[host]
+        if connection.is_up and host in self.unready:
             return self.unready[host]
-        return link.trouble.message if link.trouble else f"{host} does not answer"
+        return connection.trouble.message if connection.trouble else f"{host} does not answer"
 
-    def _assign(self, facts: Mapping[str, Facts], away: list[str]) -> dict[ReplicaId, str]:
+    def _assign(self, facts: Mapping[str, HostFacts], away: list[str]) -> dict[ReplicaId, str]:
         rooms = {
-            name: room_of(self.links[name].host, Room(each.cpus, each.memory_bytes, len(each.gpus)))
+            name: room_of(self.connections[name].host, Room(each.cpus, each.memory_bytes, len(each.gpus)))
             for name, each in facts.items()
         }
         try:
             return assign(self.plan, rooms)
         except InputError as error:
-            coming = [name for name in self.unready if self.links[name].is_up and name not in self.failed]
+            coming = [name for name in self.unready if self.connections[name].is_up and name not in self.failed]
             if coming:
                 raise HostMustWait(coming[0], f"waits, as {self.unready[coming[0]]}", comes=True) from None
             without = f", without {listed(away)}: {listed([self._why_not(name) for name in away])}" if away else ""

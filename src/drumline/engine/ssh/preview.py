@@ -7,38 +7,38 @@ from collections.abc import Sequence
 from drumline.engine.local.place import place
 from drumline.engine.protocol import Site
 from drumline.engine.ssh.assign import assign, part_of, room_of
-from drumline.engine.ssh.place import part
-from drumline.engine.ssh.planned import Hosts, hosts_of, remarks, require_hosts, with_hosts
+from drumline.engine.ssh.host_placement import host_plan
+from drumline.engine.ssh.plan_options import Hosts, host_warnings, hosts_of, require_hosts, with_hosts
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
 
 _HOME = "~/"  # whose it is over there, nobody knows who did not ask
 _USUAL = f"{_HOME}.local/share/drumline"
 
 
-def outline(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
+def preview_placement(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
     """Place everybody by what the plan says of the hosts; folders are those over there."""
     hosts = hosts_of(plan)
     require_hosts(hosts)
-    whose = assigned(plan, hosts)
+    whose = preview_hosts(plan, hosts)
     base, name = hosts.folder or _USUAL, hosts.unique or plan.run
     plan = with_hosts(plan, hosts.replace(unique=name))
     placement: dict[ReplicaId, Place] = {}
     for host in hosts.all:
         own = part_of(plan, host, whose)
         if own.replicas:
-            here, _ = place(part(own, base), site, hold=False)
+            here, _ = place(host_plan(own, base), site, hold=False)
             there = {each: _over_there(where, site, f"{base}/runs/{name}/project") for each, where in here.items()}
             placement |= {each: where.replace(host=host.reached_at) for each, where in there.items()}
-    return {each.id: placement[each.id] for each in plan.replicas}, tuple(remarks(hosts))
+    return {each.id: placement[each.id] for each in plan.replicas}, tuple(host_warnings(hosts))
 
 
-def assigned(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
+def preview_hosts(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
     """On which host everybody would be, by what the plan says of them."""
     return assign(plan, {host.name: room_of(host) for host in hosts.all})
 
 
-def written(launch: Launch) -> Launch:
-    """The same, as it can be written down: what is in somebody's home begins with a name for that."""
+def with_home_paths(launch: Launch) -> Launch:
+    """The same, as it can be with_home_paths down: what is in somebody's home begins with a name for that."""
     where = launch.place
     paths = {path for path in (where.output_dir, where.checkpoint_dir, *where.data_dirs) if path.startswith(_HOME)}
     env: dict[str, LaunchValue] = {

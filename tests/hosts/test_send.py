@@ -14,8 +14,8 @@ from drumline.engine.agent.bootstrap import Setup, start_agent
 from drumline.engine.agent.client import Agent
 from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.agent.fetch import fetch
-from drumline.engine.agent.send import Carried, carry
-from drumline.engine.project.snapshot import take
+from drumline.engine.agent.send import SentFolder, send_project
+from drumline.engine.project.snapshot import take_snapshot
 from drumline.engine.ssh.shell import Shell, SshChannel, connect
 from drumline.errors import EngineError
 from hosts.host_cluster import HOME, HostCluster
@@ -48,8 +48,10 @@ def ask(
     return asyncio.run(go())
 
 
-def send(host_cluster: HostCluster, name: str, project: Path) -> Carried:
-    return ask(host_cluster, name, lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"))
+def send(host_cluster: HostCluster, name: str, project: Path) -> SentFolder:
+    return ask(
+        host_cluster, name, lambda agent: send_project(agent, take_snapshot(project), FOLDER, store=f"{BASE}/blobs")
+    )
 
 
 @pytest.fixture
@@ -127,7 +129,12 @@ class Cut(Shell):
 def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(host_cluster: HostCluster, project: Path) -> None:
     Cut.host_cluster = host_cluster
     with pytest.raises(UnreachableError, match=r"the connection to h3 broke"):
-        ask(host_cluster, "h3", lambda agent: carry(agent, take(project), FOLDER, store=f"{BASE}/blobs"), Cut)
+        ask(
+            host_cluster,
+            "h3",
+            lambda agent: send_project(agent, take_snapshot(project), FOLDER, store=f"{BASE}/blobs"),
+            Cut,
+        )
     assert Cut.frames == 3
     host_cluster.path("h3", OVER).touch()
     host_cluster.wait_idle("h3")

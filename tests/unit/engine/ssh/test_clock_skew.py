@@ -7,8 +7,8 @@ from typing import Any, TypeVar
 
 import pytest
 
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.replicas import by_our_clock
 from drumline.plan.types import ReplicaId
 from drumline.run.usage import Usage
@@ -17,8 +17,8 @@ from drumline.runtime.keeper import now
 T = TypeVar("T")
 
 
-class SlowLink(Link):
-    """A link to a host whose clock is an hour before ours, and which takes its time, now and then."""
+class SlowLink(HostConnection):
+    """A connection to a host whose clock is an hour before ours, and which takes its time, now and then."""
 
     pauses = (0.8, 0.01, 0.7)
 
@@ -31,8 +31,8 @@ class SlowLink(Link):
 
 def test_the_quickest_answer_counts() -> None:
     host = Host("gpu1")
-    link = SlowLink(host, Hosts((host,)), asyncio.Queue())
-    assert asyncio.run(link._skew()) == pytest.approx(3600.0, abs=0.3)  # half of what the others took is more
+    connection = SlowLink(host, Hosts((host,)), asyncio.Queue())
+    assert asyncio.run(connection._skew()) == pytest.approx(3600.0, abs=0.3)  # half of what the others took is more
 
 
 def test_what_a_host_measured_is_told_by_our_clock() -> None:

@@ -11,12 +11,20 @@ from typing import Any, TypeVar
 from drumline.engine.agent.answers import ClockAnswer, FactsAnswer, read_answer
 from drumline.engine.agent.bootstrap import FIRST_WORD_SECONDS
 from drumline.engine.agent.client import Channel
-from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError, raised
+from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError, error_from_answer
 from drumline.engine.agent.frames import Frame, read_frame
 from drumline.engine.agent.package import package_name
-from drumline.engine.ssh.agents import Facts, Route, agent_folder, open_agent, packages_folder, read_facts, runs_folder
+from drumline.engine.ssh.agents import (
+    HostFacts,
+    Route,
+    agent_folder,
+    open_agent,
+    packages_folder,
+    read_facts,
+    runs_folder,
+)
 from drumline.engine.ssh.inbox import Connected, Inbox, Received
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.reports import read_report
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.engine.untrusted import last_line
@@ -32,7 +40,7 @@ _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _MOST_MALFORMED = 3  # connections on which a host may break the protocol before it is not tried again
 
 
-class Link:
+class HostConnection:
     """A host's agent, as long as there is one; what it sends without being asked is put in the inbox."""
 
     def __init__(self, host: Host, hosts: Hosts, inbox: Inbox) -> None:
@@ -45,7 +53,7 @@ class Link:
         self._malformed = 0  # connections that were closed since the host broke the protocol
         self._channel: Channel | None = None
         self.shell: Shell | None = None
-        self.facts: Facts | None = None
+        self.facts: HostFacts | None = None
         self.trouble: EngineError | None = None  # why there is no agent
         self.heard_at = now()
         self._let_in_at = 0.0
@@ -139,7 +147,7 @@ class Link:
         finally:
             self._answers.pop(number, None)
         if "error" in found:
-            error = raised(self.host.name, found, may_wait=message["do"] == "place")
+            error = error_from_answer(self.host.name, found, may_wait=message["do"] == "place")
         else:
             try:
                 return read_answer(kind, found)
@@ -230,7 +238,7 @@ class Link:
             raise MalformedError(self.host.name, error) from None
         finally:  # no answer comes any more
             self._fail(UnreachableError(f"the connection to {self.host.name} broke"))
-        words = await channel.said_last()
+        words = await channel.stderr_tail()
         raise UnreachableError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
 
     def _why_refused(self) -> MalformedError | None:

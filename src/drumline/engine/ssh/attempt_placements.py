@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 from drumline.engine.protocol import MustWait, ReportEvent
-from drumline.engine.ssh.place import Placed, read_placed, write_placed
-from drumline.engine.ssh.placing import Placing
+from drumline.engine.ssh.host_placement import HostPlacement, read_placement, write_placement
+from drumline.engine.ssh.placement_request import PlacementRequest
 from drumline.run.event import RoomFound
 from drumline.runtime.keeper import now
 
@@ -18,10 +18,10 @@ _SLOW = 3  # times as much with those that have let us in, and are about to answ
 _HINDERED_SECONDS = 1.0  # with those that are known to be away, and are tried again
 _MOMENT_SECONDS = 0.1
 
-Answer = tuple[Placed, Sequence[str]]
+Answer = tuple[HostPlacement, Sequence[str]]
 
 
-class Places:
+class AttemptPlacements:
     """Asks for places, and remembers those of each attempt, also those that an earlier supervisor asked for."""
 
     def __init__(self, run_dir: Path, tell: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
@@ -30,33 +30,33 @@ class Places:
         self.patience_seconds = patience_seconds
         self.attempt = 0  # the current one
         self._asked: dict[int, asyncio.Task[Answer]] = {}
-        self._known: dict[int, Placed] = {}
-        self.last: Placed | None = None
+        self._known: dict[int, HostPlacement] = {}
+        self.last: HostPlacement | None = None
 
-    async def ask(self, attempt: int, placing: Placing) -> Answer:
-        """Where everybody of an attempt goes, and remarks; raise MustWait if hosts take long, and tell when they have.
+    async def ask(self, attempt: int, request: PlacementRequest) -> Answer:
+        """Where everybody of an attempt goes, and warnings; raise MustWait if hosts take long, and tell when they have.
 
         What was asked is not asked again: whoever comes back gets the answer to the first question.
         """
         asked = self._asked.get(attempt)
         is_new = asked is None
         if asked is None:
-            asked = self._asked[attempt] = asyncio.create_task(placing.place(attempt))
-        if not await self._wait(asked, placing):
+            asked = self._asked[attempt] = asyncio.create_task(request.place(attempt))
+        if not await self._wait(asked, request):
             if is_new:
                 asked.add_done_callback(partial(self._answered, attempt))
-            raise MustWait(placing.waits_for)
+            raise MustWait(request.waits_for)
         del self._asked[attempt]
-        placed, remarks = asked.result()
+        placed, warnings = asked.result()
         self.keep(attempt, placed)
-        return placed, remarks
+        return placed, warnings
 
-    async def _wait(self, asked: asyncio.Task[Answer], placing: Placing) -> bool:
+    async def _wait(self, asked: asyncio.Task[Answer], request: PlacementRequest) -> bool:
         """Wait for an answer while it may come soon."""
         began = now()
         while not asked.done():
-            patience = self.patience_seconds * (_SLOW if placing.is_slow else 1)
-            if now() - began >= (min(_HINDERED_SECONDS, patience) if placing.is_hindered else patience):
+            patience = self.patience_seconds * (_SLOW if request.is_slow else 1)
+            if now() - began >= (min(_HINDERED_SECONDS, patience) if request.is_hindered else patience):
                 return False
             await asyncio.wait({asked}, timeout=_MOMENT_SECONDS)
         return True
@@ -72,14 +72,14 @@ class Places:
         for asked in self._asked.values():
             asked.cancel()
 
-    def keep(self, attempt: int, placed: Placed) -> None:
+    def keep(self, attempt: int, placed: HostPlacement) -> None:
         """Remember where an attempt is, whoever takes the run up."""
-        write_placed(self._run_dir, attempt, placed)
+        write_placement(self._run_dir, attempt, placed)
         self._known[attempt] = self.last = placed
 
-    def get(self, attempt: int) -> Placed | None:
+    def get(self, attempt: int) -> HostPlacement | None:
         """Where an attempt is; None if nobody has placed it."""
-        if attempt not in self._known and (found := read_placed(self._run_dir, attempt)):
+        if attempt not in self._known and (found := read_placement(self._run_dir, attempt)):
             self._known[attempt] = found
         return self._known.get(attempt)
 

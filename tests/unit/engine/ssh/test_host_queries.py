@@ -10,8 +10,8 @@ from typing import Any, cast
 import pytest
 
 from drumline.engine.agent.answers import ReplicaSockets, SocketsAnswer, UsageAnswer, WorkSamplesAnswer
+from drumline.engine.ssh.host_queries import HostQueries
 from drumline.engine.ssh.replicas import HostReplicas
-from drumline.engine.ssh.survey import Survey
 from drumline.plan.types import ReplicaId
 from drumline.run.idle import WorkSample
 from drumline.run.incarnation import Incarnation
@@ -39,7 +39,7 @@ ANSWERS: dict[str, object] = {
 }
 
 
-class Link:
+class HostConnection:
     """A host that answers with a thousand of what should be one."""
 
     is_up = True
@@ -55,18 +55,18 @@ class Link:
 
 
 @pytest.fixture
-def survey(tmp_path: Path) -> Survey:
+def host_queries(tmp_path: Path) -> HostQueries:
     lives = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
     for kept in lives.ask([(OURS, "h1")]):
         kept.is_ordered = True
     receiver = SimpleNamespace(is_given=lambda host, life: bool(lives.given(life, host)))
-    return Survey(cast("Any", {"h1": Link("h1")}), lives, cast("Any", receiver))
+    return HostQueries(cast("Any", {"h1": HostConnection("h1")}), lives, cast("Any", receiver))
 
 
-def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(survey: Survey) -> None:
-    assert asyncio.run(survey.usage(watched=False)) == [
+def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(host_queries: HostQueries) -> None:
+    assert asyncio.run(host_queries.usage(watched=False)) == [
         Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)
     ]
-    assert asyncio.run(survey.work_samples()) == [WorkSample(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
-    (sockets,) = asyncio.run(survey.sockets())
+    assert asyncio.run(host_queries.work_samples()) == [WorkSample(OURS.replica, OURS.attempt, OURS.incarnation, 999.0)]
+    (sockets,) = asyncio.run(host_queries.sockets())
     assert sockets.listening == {1000}

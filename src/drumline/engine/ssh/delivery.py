@@ -6,25 +6,27 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from drumline.engine.agent.errors import UnreachableError
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.placing import PLACE_SECONDS
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.placement_request import PLACE_SECONDS
 from drumline.errors import DrumlineError
 
 _PAUSE_SECONDS = 0.1
 
 
-async def supply(link: Link, bring: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]) -> bool:
+async def deliver_when_connected(
+    connection: HostConnection, bring: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]
+) -> bool:
     """Await `bring` as soon as the host answers, again where the connection broke; return False if not wanted any more.
 
     Raise DrumlineError if the host refuses it.
     """
     while is_wanted():
-        if not await link.wait_connected(PLACE_SECONDS):
+        if not await connection.wait_connected(PLACE_SECONDS):
             continue
         try:
             await bring()
         except DrumlineError as error:
-            if not (isinstance(error, UnreachableError) or not link.is_up):
+            if not (isinstance(error, UnreachableError) or not connection.is_up):
                 raise
             await asyncio.sleep(_PAUSE_SECONDS)
         else:

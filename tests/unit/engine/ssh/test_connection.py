@@ -16,9 +16,9 @@ from drumline.engine.agent.client import Channel
 from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.agent.frames import DATA_BYTES
 from drumline.engine.protocol import MustWait
+from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.inbox import Inbox, Received
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.reports import Report
 from drumline.engine.ssh.shell import Shell
 from drumline.errors import EngineError
@@ -52,14 +52,14 @@ class Mute:
         last, self._last = self._last, b""
         return last
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         return ""
 
     def close(self) -> None:
         self.cut()
 
 
-class Door(Link):
+class Door(HostConnection):
     """A way on which somebody is let in, or not, as a test likes."""
 
     def __init__(self, come_in: Callable[[Door], Awaitable[None]]) -> None:
@@ -197,7 +197,7 @@ class Speaker:
         assert size <= DATA_BYTES
         return bytes(size)
 
-    async def said_last(self) -> str:
+    async def stderr_tail(self) -> str:
         return ""
 
     def close(self) -> None:

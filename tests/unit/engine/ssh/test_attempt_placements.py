@@ -11,12 +11,12 @@ import pytest
 
 from drumline.engine.agent.errors import UnreachableError
 from drumline.engine.protocol import MustWait
-from drumline.engine.ssh.agents import Facts
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.place import Placed
-from drumline.engine.ssh.places import Places
-from drumline.engine.ssh.placing import HostMustWait, Placing
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.agents import HostFacts
+from drumline.engine.ssh.attempt_placements import AttemptPlacements
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.host_placement import HostPlacement
+from drumline.engine.ssh.placement_request import HostMustWait, PlacementRequest
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.errors import EngineError, InputError
 from drumline.plan.types import Place, ReplicaId
 from drumline.run.event import Event, RoomFound
@@ -24,48 +24,50 @@ from scaffold.loops import SteppedLoop
 from scaffold.plans import plan_of
 
 WORKER = ReplicaId("worker", 0)
-PLACED = Placed({WORKER: "a"}, {WORKER: Place("10.0.0.1", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")})
+PLACED = HostPlacement(
+    {WORKER: "a"}, {WORKER: Place("10.0.0.1", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")}
+)
 
 
-class Slow(Placing):
+class Slow(PlacementRequest):
     """Hosts that answer when they are allowed to."""
 
     may = asyncio.Event()
     error = cast("Exception | None", None)
 
-    async def place(self, attempt: int) -> tuple[Placed, list[str]]:
+    async def place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
         await self.may.wait()
         if self.error:
             raise self.error
         return PLACED, [f"attempt {attempt}"]
 
 
-class Up(Link):
+class Up(HostConnection):
     """A host that answers, and has a core."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         super().__init__(host, hosts, asyncio.Queue())
-        self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), "10.0.0.1")
+        self.facts = HostFacts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), "10.0.0.1")
         self._connected.set()
 
 
 class Story:
-    """Places of a run, with what they told, and whoever is asked for them."""
+    """AttemptPlacements of a run, with what they told, and whoever is asked for them."""
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
         self.told: list[Event] = []
         self.loop = SteppedLoop()
-        self.places = Places(folder, self.told.append, patience_seconds)
+        self.places = AttemptPlacements(folder, self.told.append, patience_seconds)
         hosts = Hosts((Host("a"),))
-        self.link = Link(hosts.all[0], hosts, asyncio.Queue())
-        self.placing = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.link}, (), 60.0)
+        self.connection = HostConnection(hosts.all[0], hosts, asyncio.Queue())
+        self.request = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.connection}, (), 60.0)
         Slow.may, Slow.error = asyncio.Event(), None
 
-    def ask(self, attempt: int) -> tuple[Placed, Sequence[str]]:
-        return self.loop.wait(self.places.ask(attempt, self.placing))
+    def ask(self, attempt: int) -> tuple[HostPlacement, Sequence[str]]:
+        return self.loop.wait(self.places.ask(attempt, self.request))
 
     def answer(self) -> None:
-        self.placing.may.set()
+        self.request.may.set()
 
     def until_told(self) -> None:
         self.answer()
@@ -98,7 +100,7 @@ def test_one_that_takes_long_is_told_when_it_is_there_and_not_asked_for_again(st
     story.until_told()
     assert story.told == [RoomFound(2)]
     assert story.ask(2) == (PLACED, ["attempt 2"])
-    assert Places(tmp_path, story.told.append).get(2) == PLACED
+    assert AttemptPlacements(tmp_path, story.told.append).get(2) == PLACED
 
 
 def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is_a_new_one(story: Story) -> None:
@@ -114,21 +116,21 @@ def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is
 
 
 def test_a_host_that_is_known_to_be_away_is_named_with_the_reason(story: Story) -> None:
-    story.link.trouble = UnreachableError("a cannot be reached: connection refused")
+    story.connection.trouble = UnreachableError("a cannot be reached: connection refused")
     with pytest.raises(MustWait, match=r"waits for a to answer \(a cannot be reached: connection refused\)"):
         story.ask(0)
 
 
 def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_without() -> None:
     hosts = Hosts((Host("a"), Host("b")))
-    links = {host.name: Up(host, hosts) for host in hosts.all}
+    connections = {host.name: Up(host, hosts) for host in hosts.all}
     plan = plan_of("roles: {worker: 2}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}")
-    placing = Placing(plan, links, (), 60.0, {"b": "prepare is not done on b"})
+    request = PlacementRequest(plan, connections, (), 60.0, {"b": "prepare is not done on b"})
     with pytest.raises(HostMustWait, match="waits, as prepare is not done on b") as raised:
-        asyncio.run(placing.place(0))
+        asyncio.run(request.place(0))
     assert (raised.value.host, raised.value.comes) == ("b", True)
     with pytest.raises(InputError, match="without b: prepare is not done on b"):
-        asyncio.run(placing.replace(failed={"b"}).place(0))
-    alone = placing.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
+        asyncio.run(request.replace(failed={"b"}).place(0))
+    alone = request.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
     with pytest.raises(UnreachableError, match="a does not answer"):  # when it is asked for a place
         asyncio.run(alone.place(0))

@@ -9,10 +9,10 @@ import pytest
 
 from drumline.engine.agent.answers import read_answer
 from drumline.engine.agent.errors import MalformedError
-from drumline.engine.ssh.agents import Facts
-from drumline.engine.ssh.link import Link
-from drumline.engine.ssh.placing import Placing
-from drumline.engine.ssh.planned import Host, Hosts
+from drumline.engine.ssh.agents import HostFacts
+from drumline.engine.ssh.connection import HostConnection
+from drumline.engine.ssh.placement_request import PlacementRequest
+from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.plan.codec import plan_from_json, to_data, to_options
 from drumline.plan.types import Place, ReplicaId
 from scaffold.plans import plan_of
@@ -23,12 +23,12 @@ PLACE = Place("6.6.6.6", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/
 HOSTS = Hosts((Host("h1", cpus=1.0), Host("h2", cpus=1.0)), unique="u", pins={"worker.0": "h1", "worker.1": "h2"})
 
 
-class Answering(Link):
+class Answering(HostConnection):
     """A host that places whom it is asked about, and whom else it likes."""
 
     def __init__(self, host: Host, *, more: tuple[str, ...] = (), less: tuple[str, ...] = ()) -> None:
         super().__init__(host, HOSTS, asyncio.Queue())
-        self.facts = Facts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{host.name[1:]}")
+        self.facts = HostFacts("/base", "boot", "3.11.2", 1.0, 1 << 30, (), f"10.0.0.{host.name[1:]}")
         self._connected.set()
         self._more, self._less = more, less
         self.refused: list[MalformedError] = []
@@ -36,16 +36,16 @@ class Answering(Link):
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
         asked = [str(each.id) for each in plan_from_json(message["plan"]).replicas]
         names = [name for name in (*asked, *self._more) if name not in self._less]
-        return read_answer(kind, {"places": {name: to_data(PLACE) for name in names}, "remarks": []})
+        return read_answer(kind, {"places": {name: to_data(PLACE) for name in names}, "warnings": []})
 
     def refuse(self, error: MalformedError) -> None:
         self.refused.append(error)
 
 
-def place(link: Link) -> Any:
+def place(connection: HostConnection) -> Any:
     plan = plan_of("roles: {worker: 2}").replace(options=to_options(HOSTS), engine="ssh")
-    links = {"h1": Answering(HOSTS.all[0]), "h2": link}
-    return asyncio.run(Placing(plan, links, (), 1.0).place(0))
+    connections = {"h1": Answering(HOSTS.all[0]), "h2": connection}
+    return asyncio.run(PlacementRequest(plan, connections, (), 1.0).place(0))
 
 
 def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -> None:
@@ -57,10 +57,10 @@ def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -
 
 @pytest.mark.parametrize("name", ["worker.0", "worker.7", "chief.0", "prepare", "../..", "worker.01"])
 def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
-    link = Answering(HOSTS.all[1], more=(name,))
+    connection = Answering(HOSTS.all[1], more=(name,))
     with pytest.raises(MalformedError, match=r"h2 has sent something.*which it was not asked about"):
-        place(link)
-    assert len(link.refused) == 1
+        place(connection)
+    assert len(connection.refused) == 1
 
 
 def test_a_host_that_leaves_a_replica_out_is_refused() -> None:
