@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages session docs dist release clean
+.PHONY: help setup demo check types lint layers assertions quick unit collected test test-hosts test-cluster matrix test-ways test-pythons mutants fuzz bench schema interfaces messages vocabulary session docs dist release clean
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -121,6 +121,9 @@ messages: $(READY) ## List every text that a user can read anew after a change o
 
 interfaces: $(READY) ## Write docs/interfaces.txt after a change of a stable interface, and say what changed
 	PYTHONPATH=tests $(BIN)/python -m interfaces
+
+vocabulary: $(READY) ## Print the retired words that are left, and write the list of the files that have some
+	PYTHONPATH=tests $(BIN)/python -m vocabulary
 
 session: $(READY) ## Record the session that README shows, and draw it anew
 	PYTHONPATH=tests $(BIN)/python -m session
