@@ -19,7 +19,7 @@ from scaffold.waiting import wait_until
 
 _STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 _SAVED = re.compile(r"^saved (\d+)$", re.MULTILINE)
-_FELL = re.compile("goes on without it|not started again")
+_FELL = re.compile("continues without it|not started again")
 CHIEF = ReplicaId("chief", 0)
 
 

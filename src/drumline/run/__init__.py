@@ -1,5 +1,5 @@
-"""WHAT HAPPENS: events, and what is decided upon each.
+"""The state machine of a run: events, the decisions upon them, and the actions that follow.
 
-Pure: no I/O, no clock, no chance, no asyncio, no third party. `transition(plan, state, event)` is the only place where
-it is decided what to do; a run's state is the fold of its events and decisions.
+Pure: no I/O, no clock, no randomness, no asyncio, no third-party library. Only `transition(plan, state, event)` decides
+what to do; the state of a run is the fold of its events and decisions.
 """

@@ -1,4 +1,4 @@
-"""What the machine orders: bare imperatives. Each may be given twice; the second time changes nothing."""
+"""The actions that the state machine orders. Each is idempotent."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -10,14 +10,14 @@ from drumline.run.state import Ending
 
 
 class Prepare(Record):
-    """Start the helper that builds the environment, or makes this data."""
+    """Start the helper that builds the environment or prepares data."""
 
     helper: ReplicaId
     incarnation: int = 0
 
 
 class Start(Record):
-    """Place and start the whole line as this attempt; who is not in its first life there is named with its number."""
+    """Place and start all replicas as this attempt; `incarnations` has the numbers of those that are not 0."""
 
     attempt: int
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
@@ -31,20 +31,20 @@ class Stop(Record):
 
 
 class TakeStacks(Record):
-    """Save the stacks of these before they are stopped, whatever that does to them, and say StacksTaken."""
+    """Save the stacks of these replicas before they are stopped, even if that disturbs them; report StacksTaken."""
 
     attempt: int
     incarnations: tuple[Incarnation, ...]
 
 
 class Serve(Record):
-    """Start TensorBoard beside the line."""
+    """Start TensorBoard beside the replicas."""
 
     incarnation: int = 0
 
 
 class SetTimer(Record):
-    """Say TimerFired after so long, unless the attempt is over by then; `run` counts from the run's first event."""
+    """Report TimerFired after `seconds`, unless the attempt has ended; `run` starts at the run's first event."""
 
     timer: str
     attempt: int
@@ -52,14 +52,14 @@ class SetTimer(Record):
 
 
 class ChooseDelay(Record):
-    """Choose how long the next attempt waits, about so long, and say DelayChosen."""
+    """Choose a delay of about `about_seconds` before the next attempt, and report DelayChosen."""
 
     attempt: int
     about_seconds: float
 
 
 class Finish(Record):
-    """The run is over; nothing of it is alive."""
+    """Complete the run: none of its processes is left."""
 
     ending: Ending
 

@@ -1,4 +1,4 @@
-"""Events and decisions as plain data and back, equal."""
+"""Convert events and decisions to plain data and back."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _DECISIONS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Decision)
 
 
 def event_to_data(event: Event | Decision) -> dict[str, object]:
-    """Write an event as what JSON knows, its kind first; fields at a default that never changes are left out."""
+    """Return an event as JSON data, its kind first; fields with a default that never changes are left out."""
     name = type(event).__name__
     return {"event": _STORED_NAMES.get(name, name), **cast("dict[str, object]", to_data(event))}
 
 
 def event_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Event:
-    """Read an event back; raise ValueError for what this version does not know.
+    """Return the event in this data; raise ValueError if this version does not know it.
 
-    A `tolerant` reader leaves out unknown fields: a newer version may add some, and what must not be overlooked is a
-    new kind of event there.
+    A `tolerant` reader ignores unknown fields: a newer version may add fields that are safe to ignore, and adds a new
+    kind of event for what is not.
     """
     event: Event = _read(_EVENTS, data, tolerant=tolerant)
     if isinstance(event, AttemptPlaced) and not event.addresses:
-        raise ValueError("not an event of this version: an attempt that is placed nowhere")
+        raise ValueError("not an event of this version: AttemptPlaced without addresses")
     return event
 
 
 def decision_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Decision:
-    """Read a decision back; raise ValueError for what this version does not know."""
+    """Return the decision in this data; raise ValueError if this version does not know it."""
     decision: Decision = _read(_DECISIONS, data, tolerant=tolerant)
     match decision:
         case ReplicasJudged():
@@ -44,9 +44,9 @@ def decision_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Decis
         case _:
             phases = []
     if isinstance(decision, RevivalChosen) and not decision.replicas:
-        raise ValueError("not a decision of this version: a revival of nothing")
+        raise ValueError("not a decision of this version: RevivalChosen without replicas")
     if not all(Phase(phase).is_final for phase in phases):
-        raise ValueError("not a decision of this version: an end that is none")
+        raise ValueError("not a decision of this version: a phase that is not final")
     return decision
 
 

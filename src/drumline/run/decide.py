@@ -1,4 +1,4 @@
-"""What the end of a replica makes of its run: perhaps the end of the attempt, in whatever order ends are told."""
+"""Decide what the exit of a replica means for its run, in whatever order exits are reported."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from drumline.run.verdict import ended_state, ending_on_request, find_cause, jud
 
 
 def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool = True) -> RunState:
-    """What the end of a replica makes of a run that goes on: perhaps its ending."""
+    """Return the state of a run that continues, after the exit of a replica; perhaps with an ending."""
     name = event.replica
-    if followed := exit_of_stopped(plan, state, event):
-        return followed
+    if stopped := exit_of_stopped(plan, state, event):
+        return stopped
     if event.exit.ok and not needed_until_end(name):
         state = state.with_replica(name, ended_state(event, Phase.FINISHED))
         if not has_succeeded(plan, state):
@@ -24,7 +24,7 @@ def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return
         return state.replace(ending=Ending(Phase.FINISHED, at_seconds=last), lingering=True)
     if not can_fail_run(name):
         state = state.with_replica(name, ended_state(event, Phase.FAILED, reason_of(event.exit)))
-        return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training goes on without it")
+        return state.with_warning(f"{name} failed ({describe_exit(event.exit)}); the training continues without it")
     if forgiven := forgive_exit(plan, state, event, may_return=may_return):
         return forgiven
     cause = find_cause(plan, state, event)
@@ -34,10 +34,10 @@ def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return
 
 
 def decide_late_exit(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
-    """What an end makes of a run that came before what decided, but was told after it.
+    """Return the state after an exit that happened before the one that decided, but was reported after it.
 
-    A supervisor that takes up a run learns of the ends in any order; the first to go decides, not the first heard of,
-    and who was done before the user wanted an end was done.
+    A new supervisor learns of exits in any order. The first exit decides, not the first report; a replica that finished
+    before the user stopped the run has finished.
     """
     asked_at = before.ending.at_seconds if before.ending and before.ending.phase is Phase.KILLED else None
     ends = [late]
@@ -54,10 +54,10 @@ def decide_late_exit(plan: Plan, before: RunState, late: ReplicaExited) -> RunSt
     if before.ending and asked_at is not None:
         ending = ending_on_request(state.ending or before.ending, asked_at, before.ending.reason)
         state = state.replace(ending=ending)
-    if state.ending is None:  # what was decided stays so
+    if state.ending is None:  # the decision stays as it was
         state = state.replace(ending=before.ending)
     if state.ending is None:
-        raise AssertionError("an end is told late only after it was decided what the run comes to")
+        raise AssertionError("an exit is late only after the ending was decided")
     judged = {end.replica: judge_exit(state.ending, end) for end in ends}
-    # Who was told to stop is not let linger.
+    # Replicas that were told to stop get no more time to end by themselves.
     return state.with_replicas({**state.replicas, **judged}).replace(lingering=state.lingering and before.lingering)

@@ -1,6 +1,6 @@
-"""What is concluded from an event: recorded with it, so that a reader needs neither the plan nor a policy.
+"""Decisions upon events, recorded with them, so that a reader needs neither the plan nor a policy.
 
-`run.machine` makes decisions, and only the supervisor asks it; `run.fold` says what each means.
+`run.machine` makes decisions, in the supervisor only; `run.fold` applies them to a state.
 """
 
 from drumline.plan.types import ReplicaId
@@ -17,40 +17,40 @@ class Verdict(Record):
 
 
 class ReplicasJudged(Record):
-    """It is decided what the ends of these replicas count as; the gang survives the end of those in `forgiven`."""
+    """The phases and reasons of replicas that ended; the gang survives the end of those in `forgiven`."""
 
     verdicts: tuple[Verdict, ...]
     forgiven: tuple[ReplicaId, ...] = ()
 
 
 class GangStarted(Record):
-    """No replica of the attempt is waited for any more."""
+    """All replicas of the attempt that have to start have started."""
 
     attempt: int
 
 
 class AttemptEnded(Record):
-    """It is decided what the attempt comes to; the replicas that are left are stopped. A later one corrects it."""
+    """The outcome of the attempt is decided; the remaining replicas are stopped. A later one corrects it."""
 
     attempt: int
     phase: str
     reason: str = ""
     cause: Cause | None = None
-    evidence: Evidence | None = None  # what the replica said that is the cause
+    evidence: Evidence | None = None  # what the log of the cause says
     message: str = ""  # the cause in words, as it is shown
-    at_seconds: float | None = None  # when what decided it happened; None if it stands whatever else is told
+    at_seconds: float | None = None  # when the deciding event happened; None if no later report can change the decision
     awaits_stacks: bool = False  # no replica is stopped before all stacks are saved
-    lingers: bool = False  # it has succeeded; the replicas that are left may end by themselves for a while
+    lingers: bool = False  # it has succeeded; the remaining replicas may end by themselves for a while
 
 
 class GraceEnded(Record):
-    """The replicas that were left to end by themselves are not waited for any more."""
+    """The time in which remaining replicas may end by themselves is over."""
 
     attempt: int
 
 
 class RestartChosen(Record):
-    """The whole gang starts again as this attempt."""
+    """All replicas start again as this attempt."""
 
     attempt: int
     failure: str  # the class whose budget it is charged to
@@ -71,26 +71,26 @@ class RevivalChosen(Record):
 
 
 class ReplicasRevived(Record):
-    """Replicas that were to start again do, each as its next incarnation."""
+    """These replicas start again, each as its next incarnation."""
 
     attempt: int
     replicas: tuple[ReplicaId, ...]
 
 
 class RunWarned(Record):
-    """Something that the user should know was concluded."""
+    """A warning for the user."""
 
     message: str
 
 
 class TensorBoardRequested(Record):
-    """TensorBoard is to be served beside the run."""
+    """TensorBoard is to be started."""
 
     incarnation: int = 0
 
 
 class RunEnded(Record):
-    """The run is over: nothing of it is left."""
+    """The run is over: no process of it is left."""
 
     phase: str
     reason: str = ""

@@ -1,4 +1,4 @@
-"""Conclusions about a run, in words."""
+"""Causes, restarts and waits of a run, in words."""
 
 from __future__ import annotations
 
@@ -28,12 +28,14 @@ def describe_revival(revival: Revival) -> str:
     cause, names = revival.cause, listed([str(each) for each in revival.replicas])
     words, restart = describe_exit(cause.exit), f"(restart {revival.number} of {revival.budget})"
     if len(revival.replicas) > 1:
-        return f"{names} start again from the checkpoint {restart}, since what {cause.replica} held is lost: {words}"
-    return f"{names} {'rejoins' if revival.replicas[0].role == 'worker' else 'comes back'} {restart}: {words}"
+        return (
+            f"{names} restart from the checkpoint {restart}, since the variables on {cause.replica} are lost: {words}"
+        )
+    return f"{names} {'rejoins' if revival.replicas[0].role == 'worker' else 'restarts'} {restart}: {words}"
 
 
 def describe_waits(state: RunState) -> str:
-    """`worker.1: its image cannot be pulled`, `worker.0 and 2 others: …`; empty if none says for what."""
+    """`worker.1: its image cannot be pulled`, `worker.0 and 2 others: …`; empty if no reason is known."""
     if state.ending or state.phase.is_final:
         return ""
     if state.phase is Phase.PENDING and state.waits:

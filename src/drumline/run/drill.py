@@ -1,4 +1,4 @@
-"""A drill: somebody of a line is hurt on purpose, and it is seen what becomes of the run. Pure."""
+"""Drills: the outcome of a run after a fault was injected into one of its replicas. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from drumline.run.success import can_fail_run
 
 
 class Fault(StrEnum):
-    """What can be done to a replica from outside."""
+    """What can be injected into a replica from outside."""
 
-    KILL = "kill"  # it is gone at once, as after the kernel's or an administrator's KILL
-    TERM = "term"  # it is asked to leave, as a host does that is taken away
-    PAUSE = "pause"  # it does nothing any more, and does not end
-    CUT = "net-cut"  # it computes, and reaches nobody
+    KILL = "kill"  # it ends at once, as after KILL by the kernel or an administrator
+    TERM = "term"  # it is asked to end, as by a host that is preempted
+    PAUSE = "pause"  # it is stopped, and does not end
+    CUT = "net-cut"  # it computes without a network
 
 
 class Outcome(Record):
-    """What became of a run after somebody of it was hurt, as far as it is known; times by the clock of events."""
+    """The state of a run after the fault, as far as it is known; times by the clock of events."""
 
-    noticed_at: float | None = None  # somebody knew that something is wrong
-    cleared_at: float | None = None  # nothing was left of what had to go
+    noticed_at: float | None = None  # the run noticed a failure
+    cleared_at: float | None = None  # no process was left that had to end
     cause: Cause | None = None  # as the run names it
     attempt: int = 0  # that is under way now
     phase: Phase = Phase.RUNNING
-    is_running: bool = False  # everybody whom the run needs is up again
+    is_running: bool = False  # all replicas that the run needs are running again
 
     @property
     def is_over(self) -> bool:
@@ -42,13 +42,13 @@ class Outcome(Record):
 
 
 def default_target(plan: Plan) -> ReplicaId:
-    """Who is hurt if nobody is named: the last worker that is not chief, else whoever is the last of the line."""
+    """Return the replica that gets the fault if none is named: the last worker that is not chief, else the last one."""
     workers = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING and replica.id != plan.chief]
     return workers[-1] if workers else plan.replicas[-1].id
 
 
-def follow_outcome(plan: Plan, before: RunState, victim: ReplicaId, entries: Iterable[Entry]) -> Outcome:
-    """Return what these entries make of a run that was in this state when the victim was hurt."""
+def follow_outcome(plan: Plan, before: RunState, target: ReplicaId, entries: Iterable[Entry]) -> Outcome:
+    """Return the outcome of a run that was in the state `before` at the fault, after these entries."""
     state, found = before, Outcome(attempt=before.attempt, phase=before.phase)
     for entry in entries:
         at_seconds, event = entry.since_boot, entry.event
@@ -56,14 +56,16 @@ def follow_outcome(plan: Plan, before: RunState, victim: ReplicaId, entries: Ite
         folded = fold_entry(earlier, event, entry.decisions)
         state, own = folded.state, folded.before_restart
         restarted = state.attempt != earlier.attempt
-        is_victims = isinstance(event, ReplicaExited) and event.replica == victim and event.attempt == before.attempt
-        if found.noticed_at is None and (own.ending or is_victims):
+        is_target_exit = (
+            isinstance(event, ReplicaExited) and event.replica == target and event.attempt == before.attempt
+        )
+        if found.noticed_at is None and (own.ending or is_target_exit):
             found = found.replace(noticed_at=at_seconds)
         returned = len(state.revivals) > len(before.revivals) and not state.reviving
         if found.cleared_at is None and (restarted or returned or state.phase.is_final):
             found = found.replace(cleared_at=at_seconds)
         found = found.replace(cause=_cause(state, before) or found.cause)
-        if isinstance(event, ReplicaExited) and is_victims and not can_fail_run(victim):
+        if isinstance(event, ReplicaExited) and is_target_exit and not can_fail_run(target):
             found = found.replace(cause=_cause_of_exit(plan, event))
     return found.replace(
         attempt=state.attempt,
@@ -72,22 +74,22 @@ def follow_outcome(plan: Plan, before: RunState, victim: ReplicaId, entries: Ite
     )
 
 
-def check_cause(outcome: Outcome, victim: ReplicaId, harm: Fault) -> str:
-    """What is wrong with the cause that the run names; empty if it names who was hurt, and how."""
+def check_cause(outcome: Outcome, target: ReplicaId, fault: Fault) -> str:
+    """Return what is wrong with the cause that the run names; empty if it names the target and the fault."""
     cause = outcome.cause
     if cause is None:
-        return f"nobody is named, and it was {victim}"
-    if harm is Fault.CUT and cause.reason == "Unreachable" and cause.replica is None:
-        return ""  # in a line of two that lost each other, nobody can say which was cut off
-    if cause.replica != victim:
-        return f"{cause.replica or 'nobody'} is named, and it was {victim}"
+        return f"no cause is named; the fault was in {target}"
+    if fault is Fault.CUT and cause.reason == "Unreachable" and cause.replica is None:
+        return ""  # if two replicas lost each other, either may have been cut off
+    if cause.replica != target:
+        return f"{cause.replica or 'no replica'} is named as the cause; the fault was in {target}"
     wanted = {
         Fault.KILL: cause.exit.signal == Signals.SIGKILL and not cause.exit.out_of_memory,
         Fault.TERM: cause.failure == "preempted",
         Fault.PAUSE: cause.failure == "hang",
         Fault.CUT: cause.failure in ("lost", "hang"),
     }
-    return "" if wanted[harm] else f"{victim} is named for another reason ({cause.failure})"
+    return "" if wanted[fault] else f"{target} is named for another reason ({cause.failure})"
 
 
 def _is_up(state: RunState) -> bool:
@@ -95,13 +97,13 @@ def _is_up(state: RunState) -> bool:
 
 
 def _cause_of_exit(plan: Plan, event: ReplicaExited) -> Cause | None:
-    """What is said of the end of one whose fall nobody minds."""
+    """Return the cause of the exit of a replica that cannot fail the run; None for a success."""
     failure, reason = failure_class(event.exit, plan.framework), reason_of(event.exit)
     return None if event.exit.ok else Cause(event.replica, event.attempt, event.exit, failure, reason)
 
 
 def _cause(state: RunState, before: RunState) -> Cause | None:
-    """The first cause that has been named since."""
+    """Return the first cause that was named since `before`."""
     if len(state.revivals) > len(before.revivals):
         return state.revivals[len(before.revivals)].cause
     if len(state.causes) > len(before.causes):

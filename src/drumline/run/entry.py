@@ -6,7 +6,7 @@ from drumline.run.event import Event
 
 
 class Entry(Record):
-    """An event with its decisions, when it was written down (UTC), and the same by the clock that never goes back."""
+    """An event with its decisions, when it was recorded (UTC), and the same by the monotonic clock of the boot."""
 
     at: float
     since_boot: float

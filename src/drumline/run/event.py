@@ -1,6 +1,6 @@
-"""What can happen to a run: facts, in the past tense, each with the identity of what it is about.
+"""Events of a run: facts, each with the identity of what it is about.
 
-Times in events are seconds of one clock that never goes back; when something is shown, the journal's own time is.
+Times in events are seconds of one monotonic clock; what is shown to users is the time of the journal's entry.
 """
 
 from drumline.plan.types import ReplicaId
@@ -8,22 +8,22 @@ from drumline.record import Record
 
 
 class Exit(Record):
-    """How a process ended: its exit code, or the signal that ended it, or neither if nobody saw it end."""
+    """How a process ended: its exit code, or the signal that ended it, or neither if its end was not observed."""
 
     code: int | None = None
     signal: int | None = None
     message: str = ""
-    out_of_memory: bool = False  # the kernel ended it, or a process of it, for want of memory
-    reason: str = ""  # who or what ended it, in a word, where an engine knows that it did not end by itself
+    out_of_memory: bool = False  # the kernel ended it, or a process of it, when memory ran out
+    reason: str = ""  # what ended it, in one word, where an engine knows that it did not end by itself
 
     @property
     def ok(self) -> bool:
-        """Whether it ended as a success does; who was made to leave has not, whatever code it left with."""
+        """Return whether it succeeded; a process that was made to end did not, whatever its exit code."""
         return self.code == 0 and not self.reason
 
     @property
     def seen(self) -> bool:
-        """Whether somebody saw it end."""
+        """Return whether its end was observed."""
         return self.code is not None or self.signal is not None
 
 
@@ -31,7 +31,7 @@ class Evidence(Record):
     """What the end of a replica's log says about its end."""
 
     said: str  # `ValueError: bad row`, or what it reports of a peer
-    reports: str = ""  # that a peer is `gone`, `silent` or `absent`; nothing, if it failed itself
+    reports: str = ""  # that a peer is `gone`, `silent` or `absent`; empty if it failed by itself
     blames: tuple[ReplicaId, ...] = ()  # the peers that it names
 
 
@@ -58,7 +58,7 @@ class AttemptPlaced(Record):
 
 
 class AttemptDelayed(Record):
-    """There is no room for this attempt yet; the message says for what it waits, and behind whom."""
+    """There is no room for this attempt yet; the message says for what it waits, and behind which runs."""
 
     attempt: int
     message: str
@@ -77,16 +77,16 @@ class ReplicaStarted(Record):
     attempt: int
     incarnation: int = 0
     pid: int | None = None
-    note: str = ""  # how it was started, where there is something to say about it
+    note: str = ""  # how it was started, if that is worth showing
 
 
 class ReplicaWaits(Record):
-    """A replica that was told to start cannot yet; for what it waits. Told once per change; no message: no more."""
+    """A replica cannot start yet, and for what it waits. Reported once per change; no message: it waits no more."""
 
     replica: ReplicaId
     attempt: int
     incarnation: int = 0
-    reason: str = ""  # the same in a word
+    reason: str = ""  # the same in one word
     message: str = ""
     is_fatal: bool = False  # however long it waits, it will not start
 
@@ -103,7 +103,7 @@ class ReplicaExited(Record):
 
 
 class FirstStepTaken(Record):
-    """An attempt has taken a step, by what one of its replicas said; which, if it said that, and when it was there."""
+    """An attempt has taken a step, according to one of its replicas; which step, if it said that, and when."""
 
     attempt: int
     replica: ReplicaId
@@ -112,20 +112,20 @@ class FirstStepTaken(Record):
 
 
 class GangHung(Record):
-    """Nobody has made progress for so long that nobody will; the message says for how long."""
+    """No replica has made progress for longer than the timeout; the message says for how long."""
 
     attempt: int
     message: str
 
 
 class StepsStalled(Record):
-    """No step was taken for longer than the steps before explain; the last one, when it was, and what stacks say."""
+    """No step was taken for longer than earlier steps explain; the last step, its time, and what stacks show."""
 
     attempt: int
     step: int | None
     at_seconds: float
-    seconds: float  # without a step, when this was noticed
-    replica: ReplicaId | None = None  # the one that is not where the others wait
+    seconds: float  # without a step, when this was detected
+    replica: ReplicaId | None = None  # the one that does not wait where the others wait
     message: str = ""
 
 
@@ -138,7 +138,7 @@ class StepsResumed(Record):
 
 
 class RendezvousFailed(Record):
-    """The replicas have not found each other; who is missing, and where it should be."""
+    """The replicas have not found each other; which one is missing, and its address."""
 
     attempt: int
     replica: ReplicaId | None
@@ -146,7 +146,7 @@ class RendezvousFailed(Record):
 
 
 class StacksTaken(Record):
-    """The stacks of everybody are saved; whom they blame, and for what."""
+    """The stacks of all replicas are saved; which replica blocks the others according to them."""
 
     attempt: int
     replica: ReplicaId | None = None
@@ -163,26 +163,26 @@ class CauseNamed(Record):
 
 
 class StopRequested(Record):
-    """The run is to end; what came before that is decided before it, whenever it is told."""
+    """The run is to end; what happened before `at_seconds` is decided first, even if it is reported later."""
 
     force: bool = False
     at_seconds: float = 0.0
-    preempted: bool = False  # by whoever wants its place, and not by its user
+    preempted: bool = False  # by the system that needs its resources, and not by its user
 
 
 class ResumeRequested(Record):
-    """The user wants a run that is over to go on, as its next attempt."""
+    """The user wants a run that is over to continue with its next attempt."""
 
 
 class TimerFired(Record):
-    """A time that the machine asked for is over."""
+    """The time of a SetTimer is over."""
 
     timer: str
     attempt: int
 
 
 class DelayChosen(Record):
-    """How long the next attempt waits; chosen by chance, so recorded."""
+    """The delay before the next attempt; random, therefore recorded."""
 
     attempt: int
     seconds: float
@@ -196,23 +196,23 @@ class EngineFailed(Record):
 
 
 class EngineWarned(Record):
-    """The engine does what was asked, but not all of it, or not as one would think."""
+    """The engine does what was asked, but not all of it, or not as a user may expect."""
 
     attempt: int
     message: str
 
 
 class ProjectCarried(Record):
-    """The project's folder is where the line runs, as far as replicas need it."""
+    """The project is copied to where the replicas run."""
 
     files: int
     size_bytes: int
-    hosts: int = 0  # to which it was carried; none where it lies in a cluster
-    sent_bytes: int | None = None  # to all of them, where they had most of it
+    hosts: int = 0  # that got a copy; 0 in a cluster
+    sent_bytes: int | None = None  # to all of them, where they had parts of it already
 
 
 class SummariesFound(Record):
-    """The line has written something that TensorBoard can show."""
+    """The replicas have written summaries that TensorBoard can show."""
 
 
 class TensorBoardServed(Record):
@@ -222,7 +222,7 @@ class TensorBoardServed(Record):
 
 
 class SupervisorReturned(Record):
-    """A new supervisor took the run up again: by itself the `number`th time of `most`, or asked for if that is 0."""
+    """A new supervisor took over: started by a keeper, the `number`th time of `most`, or by a command if that is 0."""
 
     number: int = 0
     most: int = 0

@@ -1,7 +1,7 @@
-"""What a replica says at its end: that it failed itself, or only that a peer has gone or does not answer, and which.
+"""Read from the end of a log whether the replica failed by itself, or reports that a peer is gone, and which.
 
-Read from the end of its log, in the words of TensorFlow, torch and JAX as they were collected (tests/cascades). Whoever
-only reports on a peer is a victim and a witness: what it says is about somebody else.
+The patterns are messages of TensorFlow, torch and JAX as they were collected (tests/cascades). A replica that only
+reports on a peer is not the cause.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from drumline.run.progress import Piece, read_piece
 from drumline.words import clip
 
 TAIL_BYTES = 1 << 16
-_LONGEST = 200  # of what it says
-_LAST_LINES = 120  # among which a report without an exception counts
+_LONGEST = 200  # characters of an error that is shown
+_LAST_LINES = 120  # of a log, in which a report without an exception counts
 
-# What is reported of a peer, and in which words it is passed on; the first that fits says most.
+# What is reported of a peer, how that is shown, and its pattern; the first match is the most specific.
 _REPORTS = (
     ("silent", "a peer stopped sending heartbeats", r"stopped sending heartbeats|heartbeat timeout"),
     ("silent", "no answer to its heartbeats", r"Deadline Exceeded\s+RPC: /\S+/Heartbeat"),
     ("absent", "a barrier timed out", r"Barrier timed out|Barrier failed because|barrier has failed"),
-    ("absent", "not everybody came to the rendezvous", r"\d/\d+ clients joined|RegisterTask|Connect\(\) timed out"),
-    ("absent", "nobody listened where it connected", r"timed out after \d+ms while trying to connect"),
+    ("absent", "not all replicas came to the rendezvous", r"\d/\d+ clients joined|RegisterTask|Connect\(\) timed out"),
+    ("absent", "no peer listened where it connected", r"timed out after \d+ms while trying to connect"),
     ("silent", "a barrier timed out", r"failed to pass monitoredBarrier|monitoredBarrier.{0,200}timed out"),
     ("silent", "timed out in a collective", r"Timed out waiting \d+ms for (?:send|recv) operation"),
     ("silent", "timed out in a collective", r"Watchdog caught collective operation timeout"),
@@ -34,11 +34,11 @@ _REPORTS = (
     ("gone", "connection closed by peer", r"connection closed by peer|NCCL communicator was aborted"),
     ("gone", "connection refused", r"connection refused|failed to connect to all addresses"),
     ("gone", "socket closed", r"socket closed|Broken pipe|ncclRemoteError"),
-    ("gone", "its coordinator has gone", r"Failed to send RPC to coordination service"),
+    ("gone", "its coordinator is gone", r"Failed to send RPC to coordination service"),
     ("gone", "another task died", r"distributed service detected fatal errors"),
     ("gone", "a collective was aborted", r"Collective ops is aborted by"),
 )
-# Without one of these there is no report: looked for first, since most ends of logs have none.
+# A text without any of these has no report; tested first, since most logs have none.
 _WORDS = (
     "heartbeat", "barrier", "clients joined", "registertask", "timed out", "nccl", "watchdog", "connection ",
     "failed to connect", "socket closed", "broken pipe", "coordination service", "distributed service",
@@ -50,7 +50,7 @@ _TASK = re.compile(r"(?:/job:(?P<job>\w+)/(?:replica:\d+/)?task:)?\b(?P<number>\
 _NAMED = (
     re.compile(r"unhealthy \(stopped sending heartbeats\):\n(?P<names>(?:(?:/job:\S+|\d+)\n)+)"),
     re.compile(r"Some timed out task names:\n(?P<names>(?:(?:/job:\S+|\d+)(?:\n|$))+)"),
-    # Who only passes on what it was told itself is not meant.
+    # Not a task that only passes on an error of another task.
     re.compile(r"remote target (?P<names>/job:\S+)(?! while calling \S+\n.*Collective ops is aborted by)"),
     re.compile(r"\bTask (?P<names>\d+) heartbeat timeout"),
     re.compile(r"\b[Rr]anks? (?P<names>\d+(?:, \d+)*) failed to pass monitoredBarrier"),
@@ -62,7 +62,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:]+\]|(?<![\w.-])[\w.-]++)(?::|, )(?P<
 
 
 class Peers(Record):
-    """Who is meant by a rank, an address, or the leader."""
+    """Which replicas ranks, addresses and the leader are."""
 
     me: ReplicaId
     ranks: Sequence[ReplicaId] = ()
@@ -71,7 +71,7 @@ class Peers(Record):
 
 
 def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
-    """What the end of a log says; None if it says nothing of an end."""
+    """Return what the end of a log says about the end of its replica; None if it says nothing."""
     lines = text_lines(tail)
     chain = closing_exception(lines)
     around = "\n".join(lines[-_LAST_LINES:])
@@ -86,7 +86,7 @@ def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
 
 
 def closing_exception(lines: Sequence[str]) -> Chain | None:
-    """The exception that ended a script: the last one, but for those of a script that fails again while it ends."""
+    """Return the exception that ended a script: the last one, without those that were raised while it ended."""
     chains = find_raised(lines)
     raised = [chain for chain in chains if not chain.is_fatal]
     if not raised:
@@ -103,13 +103,13 @@ def closing_exception(lines: Sequence[str]) -> Chain | None:
 
 
 def _own_error(chain: Chain) -> Evidence | None:
-    """What somebody failed of; an abort alone does not say, and is also how a stuck interpreter shows its stacks."""
+    """Return the error itself; None for an abort, which has no message, and which also prints stacks on request."""
     said = chain.raised[-1].sentence if chain.raised[-1].text != "Fatal Python error: Aborted" else ""
     return Evidence(clip(said, _LONGEST)) if said else None
 
 
 def _peer_report(text: str) -> tuple[str, str] | None:
-    """What is reported of a peer: its kind, and in words."""
+    """Return what a text reports of a peer: the kind, and how it is shown."""
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):
         return None
@@ -117,20 +117,20 @@ def _peer_report(text: str) -> tuple[str, str] | None:
 
 
 def _named_peers(text: str, peers: Peers) -> tuple[ReplicaId, ...]:
-    """Whom a text names first of all: tasks, ranks, whoever leads, or an address."""
+    """Return the peers that a text names: by task, by rank, as the leader, or by address."""
     if peers.leader and _LEADER.search(text) and not _LISTED.search(text):
         return (peers.leader,) if peers.leader != peers.me else ()
     for pattern in _NAMED:
         named = [name for found in pattern.finditer(text) for name in _replicas(found["names"], peers)]
-        if blamed := tuple(dict.fromkeys(name for name in named if name != peers.me)):
-            return blamed
+        if peers_named := tuple(dict.fromkeys(name for name in named if name != peers.me)):
+            return peers_named
     spelled = (f"{found['host']}:{found['port']}" for found in _ADDRESS.finditer(text))
     known = (peers.addresses[address] for address in spelled if address in peers.addresses)
     return tuple(dict.fromkeys(name for name in known if name != peers.me))
 
 
 def _replicas(text: str, peers: Peers) -> Iterator[ReplicaId]:
-    """Who is meant by tasks of TensorFlow, or by numbers of others."""
+    """Yield the replicas with these TensorFlow tasks or ranks."""
     for found in _TASK.finditer(text):
         job, number = found["job"], int(found["number"])
         if job in ROLES:

@@ -1,4 +1,4 @@
-"""The exception that ended a script, found in what it printed, and cut to what its author wants to see."""
+"""Find the exceptions in the output of a script, and shorten their tracebacks for display."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from drumline.record import Record
 from drumline.run.progress import CONTROL
 from drumline.words import clip, count
 
-_MOST_FRAMES = 8  # of the author's own, in one traceback
+_MOST_FRAMES = 8  # of user code, in one traceback
 _MOST_LINES = 6  # of a message
 _MOST_SOURCE = 3  # lines of a frame
 _LONGEST = 500  # characters of a line that is shown
 _LONGEST_LINE = 4000  # of one that is read
 
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")  # which torch puts in front of each line
 _HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
 _FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d{1,9}),? in (?P<name>.*)')
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
@@ -30,13 +30,13 @@ _LIBRARY = re.compile(
 )
 _OUR_OWN = re.compile(r"/drumline/runtime/(?:fork|warm|warm_fork|keeper|errors)\.py$")
 
-# What TensorFlow puts around the sentence that says what was wrong.
+# What TensorFlow prints around the message of an error.
 _NOISE = re.compile(
     r"Graph execution error:|Detected at node|Node: |Stack trace for op definition|Additional GRPC error information"
     r"|\s*:?(?:UNKNOWN:Error received from peer|\{\"created\")|\s*\[\[\{\{node|\d+ derived errors ignored|\s+\(\d+\) "
     r"|The error could be from a previous operation|Original stack trace|\d+ root error\(s\) found|^\s+File \"|\s*$"
 )
-# Not from within a run of blanks: each of its places would be a place to begin.
+# Not within a run of blanks: every blank would be a place to begin.
 _TAILS = re.compile(r"(?<!\s)\s*+(?:\[Op:\w+\](?: name:.*)?$|\[\[\{\{node .*$|\[type\.googleapis\.com/.*$)")
 
 
@@ -50,32 +50,32 @@ class Frame(Record):
 
     @property
     def package(self) -> str | None:
-        """The library that it is of; None if it is the author's own code."""
+        """Return the library that it belongs to; None for user code."""
         found = _LIBRARY.search(self.path)
         return None if found is None else (found["package"] or "Python").removesuffix(".py")
 
 
 class Raised(Record):
-    """One exception as it was printed: where, and what it said, the type in front."""
+    """One exception as it was printed: its frames, and its message with the type."""
 
     frames: tuple[Frame, ...]
     message: tuple[str, ...]
 
     @property
     def text(self) -> str:
-        """Type and message."""
+        """Return type and message."""
         return "\n".join(self.message)
 
     @property
     def sentence(self) -> str:
-        """Type and what was wrong, in one line: `ValueError: bad row`."""
+        """Return type and message in one line: `ValueError: bad row`."""
         kept = _shorten_message(self.message)
         kind, colon, said = (kept[0] if kept else "").partition(": ")
         return f"{kind.rpartition('.')[2]}{colon}{said}"
 
 
 class Chain(Record):
-    """An exception behind those that led to it, and on which lines the first and the last of them began."""
+    """An exception after those that led to it, and the lines on which the first and the last of them begin."""
 
     raised: tuple[Raised, ...]
     first: int
@@ -83,17 +83,17 @@ class Chain(Record):
 
     @property
     def text(self) -> str:
-        """What all of them said."""
+        """Return types and messages of all of them."""
         return "\n".join(each.text for each in self.raised)
 
     @property
     def is_fatal(self) -> bool:
-        """Whether the interpreter itself was ended by a signal."""
+        """Return whether the interpreter itself was ended by a signal."""
         return self.raised[-1].text.startswith("Fatal Python error: ")
 
 
 def text_lines(tail: bytes) -> list[str]:
-    """The end of a log as lines that a terminal can show: without colours, and only the last state of each."""
+    """Return the lines of a log's end as a terminal would show them at last, without colours."""
     text = tail.decode(errors="replace")
     states = "\n".join(line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
     lines = [line[:_LONGEST_LINE].rstrip() for line in CONTROL.sub("", states).split("\n")]
@@ -101,7 +101,7 @@ def text_lines(tail: bytes) -> list[str]:
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:
-    """The exceptions that were printed, in this order, each behind those that led to it."""
+    """Return the exceptions that were printed, in this order, each after those that led to it."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_HEADS)]
     chains: list[Chain] = []
     for start, end in pairwise((*starts, len(lines))):
@@ -114,9 +114,9 @@ def find_raised(lines: Sequence[str]) -> list[Chain]:
 
 
 def _read(lines: Sequence[str]) -> Raised:
-    """One traceback: its head, its frames, its message."""
+    """Read one traceback: head, frames and message."""
     if lines[0].startswith("Fatal Python error: "):
-        # As the fault handler prints it: only the names of frames, the last call first, thread by thread.
+        # The fault handler prints only the names of frames, thread by thread, the last call first.
         frames = list(_frames(lines, first_only=True))
         return Raised(tuple(reversed(frames)), (lines[0],))
     end = 1
@@ -141,7 +141,7 @@ def _frames(lines: Sequence[str], *, first_only: bool = False) -> Iterator[Frame
 
 
 def _message(lines: Sequence[str]) -> Iterator[str]:
-    """What belongs to a message that may have many lines: up to where somebody else speaks."""
+    """Yield the lines of a message, up to the next line that is not part of it."""
     for number, line in enumerate(lines):
         if number and (line.startswith(_LINKS) or _NOT_MESSAGE.match(line)):
             return
@@ -149,14 +149,14 @@ def _message(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _shorten_message(message: Iterable[str]) -> list[str]:
-    """A message without what surrounds it: graphs of operations, and where they were made."""
+    """Return the lines of a message without graphs of operations and where they were defined."""
     kept: list[str] = []
     for number, line in enumerate(message):
         if len(kept) > _MOST_LINES:
             break
         said = _TAILS.sub("", line)
         if number == 0:
-            kept.append(said.removesuffix(" Graph execution error:"))  # what was wrong is on a later line
+            kept.append(said.removesuffix(" Graph execution error:"))  # the message is on a later line
         elif number and kept[0].endswith("Error:") and not _NOISE.match(said):
             kept[0] += f" {said.lstrip()}"
         elif not _NOISE.match(said) and said not in kept:
@@ -165,12 +165,12 @@ def _shorten_message(message: Iterable[str]) -> list[str]:
 
 
 def is_noise(line: str) -> bool:
-    """Whether a library speaks here, about itself."""
+    """Return whether a line is a log message of a library."""
     return bool(_NOT_TRAINING.match(line) or _NOISE.match(line))
 
 
 def trim_traceback(chain: Chain) -> list[str]:
-    """A traceback as its author wants it: own frames with their source, libraries in a word, the message in short."""
+    """Return a short traceback: user code with its source, calls in libraries counted, the message shortened."""
     shown: list[str] = []
     for number, raised in enumerate(chain.raised[-2:]):
         if number:
@@ -185,7 +185,7 @@ def trim_traceback(chain: Chain) -> list[str]:
 
 def _trim_frames(frames: Sequence[Frame]) -> list[str]:
     frames = [frame for frame in frames if not _OUR_OWN.search(frame.path)]
-    while frames and frames[0].package in ("Python", "drumline"):  # whatever ran the script
+    while frames and frames[0].package in ("Python", "drumline"):  # what runs the script
         frames = frames[1:]
     own = [number for number, frame in enumerate(frames) if frame.package is None]
     kept = {*own[:2], *own[2 - _MOST_FRAMES :]} if own else set(range(len(frames))[-2:])

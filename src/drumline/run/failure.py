@@ -1,4 +1,4 @@
-"""How a process ended, in words, and what class of failure that is."""
+"""Describe and classify the exit of a process."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from signal import Signals
 
 from drumline.run.event import Exit
 
-# TensorFlow's PreemptionCheckpointHandler leaves with 42 when it has saved; from others 42 is a number like any.
+# TensorFlow's PreemptionCheckpointHandler exits with 42 after saving; elsewhere 42 has no meaning.
 SAVED_CODE = 42
 
-# What people, launchers and kernels end a process with; a shell adds 128 for the process it ran.
+# Signals with which users, launchers and kernels end a process; a shell reports 128 plus the signal.
 _FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKILL, Signals.SIGTERM)
 _CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
-# What a cluster or a host does to a replica that did nothing wrong, or that took more than it may.
+# Failure classes of ends that were caused by a cluster or a host.
 _CLASS_OF_REASON = {
     "Evicted": "preempted",
     "Displaced": "preempted",
@@ -30,7 +30,7 @@ _CLASS_OF_REASON = {
 
 
 def describe_exit(exit_: Exit) -> str:
-    """`exit code 1`, `exit code 137: killed by signal 9 (KILL)`, `killed by signal 11 (SEGV)`, `ended unseen`."""
+    """`exit code 1`, `killed by signal 11 (SEGV)`, `its end was not observed`."""
     if exit_.signal is not None:
         by = " by the kernel's out-of-memory killer" if exit_.signal == Signals.SIGKILL and exit_.out_of_memory else ""
         words = _describe_signal(exit_.signal) + by
@@ -38,17 +38,17 @@ def describe_exit(exit_: Exit) -> str:
         meaning = _CANNOT_EXECUTE.get(exit_.code) or _describe_signal(exit_.code - 128, known=True)
         words = f"exit code {exit_.code}" + (f": {meaning}" if meaning else "")
     else:
-        return exit_.message or "ended unseen"
+        return exit_.message or "its end was not observed"
     return f"{words}; {exit_.message}" if exit_.message else words
 
 
 def describe_end(exit_: Exit, said: str) -> str:
-    """`exit code 1, ValueError: bad row`: how it ended, and the exception that ended it."""
+    """`exit code 1, ValueError: bad row`: the exit, and the exception that ended the process."""
     return f"{describe_exit(exit_)}, {said}" if said else describe_exit(exit_)
 
 
 def failure_class(exit_: Exit, framework: str) -> str:
-    """The budget that this ending is charged to."""
+    """Return the failure class of an exit, which has a restart budget."""
     if ran_out_of_memory(exit_):
         return "out_of_memory"
     if exit_.reason in _CLASS_OF_REASON:
@@ -59,7 +59,7 @@ def failure_class(exit_: Exit, framework: str) -> str:
 
 
 def reason_of(exit_: Exit) -> str:
-    """One machine-readable word for this ending."""
+    """Return a machine-readable word for this exit."""
     if ran_out_of_memory(exit_):
         return "OutOfMemory"
     if exit_.reason:
@@ -72,17 +72,17 @@ def reason_of(exit_: Exit) -> str:
 
 
 def lost_with_machine(exit_: Exit) -> bool:
-    """Whether the machine it was on is gone, and it did nothing itself."""
+    """Return whether it ended because its machine is gone."""
     return exit_.reason in ("HostLost", "NodeLost")
 
 
 def ran_out_of_memory(exit_: Exit) -> bool:
-    """Whether it failed for want of memory; whoever lost only a child to that and ended well did not."""
+    """Return whether it failed because memory ran out; not if only a child did and it succeeded."""
     return exit_.out_of_memory and not exit_.ok
 
 
 def failed_by_itself(exit_: Exit, framework: str = "tensorflow") -> bool:
-    """Whether it failed by itself: nothing from outside ended it."""
+    """Return whether it failed by itself, and was not ended from outside."""
     if ran_out_of_memory(exit_):
         return True
     if exit_.reason:
@@ -95,12 +95,12 @@ def failed_by_itself(exit_: Exit, framework: str = "tensorflow") -> bool:
 
 
 def _saved_and_exited(exit_: Exit, framework: str) -> bool:
-    """Whether it was asked to go and has left as TensorFlow does."""
+    """Return whether it saved and exited on request, as TensorFlow does."""
     return framework == "tensorflow" and exit_.code == SAVED_CODE
 
 
 def _describe_signal(number: int, *, known: bool = False) -> str:
-    """`killed by signal 9 (KILL)`; nothing, if it has to be a known one and is not."""
+    """`killed by signal 9 (KILL)`; empty if it must be `known` and is not."""
     try:
         return f"killed by signal {number} ({Signals(number).name.removeprefix('SIG')})"
     except ValueError:

@@ -1,4 +1,4 @@
-"""The state that recorded events and decisions lead to, without any policy: what readers of a journal use."""
+"""Compute the state of a run from recorded events and decisions, without any policy."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Folded(Record):
 
 
 def new_run(plan: Plan) -> RunState:
-    """Return the state of a run that nothing has happened to."""
+    """Return the state of a run without events."""
     return RunState(replica_ids=tuple(each.id for each in plan.replicas), helper_ids=plan.helpers)
 
 
 def fold(state: RunState, *entries: Event | Decision) -> RunState:
-    """Return the state after these; an event of a past attempt or incarnation changes nothing."""
+    """Return the state after these entries; an event of a past attempt or incarnation changes nothing."""
     for entry in entries:
         state = _after_decision(state, entry) if isinstance(entry, Decision) else _after_event(state, entry)
     return state
@@ -48,7 +48,7 @@ def fold_entry(state: RunState, event: Event, recorded: Iterable[Decision]) -> F
 def _after_event(state: RunState, event: Event) -> RunState:
     if isinstance(event, events.ResumeRequested) and may_resume(state):
         return _accepted(resumed(state))
-    if isinstance(event, events.CauseNamed):  # also of a run that is over: its last end may be what names another cause
+    if isinstance(event, events.CauseNamed):  # also after the end: the last exit may correct the cause
         return state.replace(named=(*state.named, event.cause)) if event.attempt == state.attempt else state
     if state.phase.is_final or is_past(state, event):
         return state
@@ -66,7 +66,7 @@ def _after_event(state: RunState, event: Event) -> RunState:
         case events.ReplicaExited():
             return _exited(state, event)
         case events.FirstStepTaken():
-            return state if state.ending else state.replace(stepped=True)  # what is decided stays so
+            return state if state.ending else state.replace(stepped=True)
         case events.StacksTaken():
             return state.replace(stacks_due=False)
         case events.StepsStalled():
@@ -85,7 +85,7 @@ def _after_event(state: RunState, event: Event) -> RunState:
         case events.TensorBoardServed():
             return state.replace(tensorboard_address=event.address)
         case events.RoomFound() | events.GangHung() | events.RendezvousFailed() | events.EngineFailed():
-            return state  # only what is decided upon it changes the run
+            return state  # only the decisions upon it change the state
         case events.SummariesFound() | events.ProjectCarried() | events.ResumeRequested():
             return state
         case _:
@@ -145,7 +145,7 @@ def _placed(state: RunState) -> RunState:
 
 
 def _delayed(state: RunState, event: events.AttemptDelayed) -> RunState:
-    """Wait; also after a placement that was not used before its supervisor was killed."""
+    """Return the state while it waits; also after a placement that was not used before its supervisor was killed."""
     if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
         return state
     return _all(state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
@@ -160,7 +160,7 @@ def _waits(state: RunState, event: events.ReplicaWaits) -> RunState:
 
 
 def _exited(state: RunState, event: events.ReplicaExited) -> RunState:
-    """Return the state with an end that was not judged; the last helper that succeeds lets the first attempt begin."""
+    """Return the state after an exit without a decision; when all helpers succeeded, the first attempt is pending."""
     phase = Phase.FINISHED if event.exit.ok else Phase.FAILED
     end = ReplicaState(phase, event.incarnation, event.exit, "", event.at_seconds, event.evidence)
     state = state.with_state(event.replica, end)
@@ -177,7 +177,7 @@ def _time_over(state: RunState, event: events.TimerFired) -> RunState:
         case "old":
             return state.replace(is_old=True)
         case "run":
-            return state.replace(out_of_time=True)  # even if it comes while an attempt is being stopped
+            return state.replace(out_of_time=True)  # also while an attempt is being stopped
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}":
             return state.replace(holding=False)
     return state
@@ -188,7 +188,7 @@ def _delay(state: RunState, event: events.DelayChosen) -> RunState:
 
 
 def _judged(state: RunState, event: decisions.ReplicasJudged) -> RunState:
-    if event.verdicts and not state.replicas:  # it was ended before it began
+    if event.verdicts and not state.replicas:  # it ended before it began
         state = _all(state, ReplicaState())
     judged = {
         verdict.replica: replica_state.replace(phase=Phase(verdict.phase), reason=verdict.reason)
@@ -196,7 +196,7 @@ def _judged(state: RunState, event: decisions.ReplicasJudged) -> RunState:
         if (replica_state := state.state_of(verdict.replica))
     }
     if len(judged) == len(state.replicas) and not any(name.is_helper for name in judged):
-        state = state.with_replicas({**state.replicas, **judged})  # one by one, thousands would take too long
+        state = state.with_replicas({**state.replicas, **judged})  # changing thousands one by one takes too long
     else:
         for name, replica_state in judged.items():
             state = state.with_state(name, replica_state)

@@ -1,9 +1,9 @@
-"""Where the time of a run went: every second of its life is of exactly one kind, and they add up to it.
+"""How the time of a run was spent: every second is of exactly one kind, and the kinds add up to the whole time.
 
-Waiting: for room, for what is built, for the end of a backoff. Starting: from a placement to the first step that was
-seen of it. Recomputed: spent on steps that had been taken before. Productive: in which steps were taken, or which a
-step of usual length explains. Evaluating, saving: between steps, by what the log says there. Idle: without a step, and
-nothing explains it. Down: from the end of the training, until the next attempt may begin or the run is over.
+Waiting: for resources, builds or a backoff. Starting: from the placement to the first step that was seen. Recomputed:
+on steps that had been taken before. Productive: on new steps, up to the usual time of a step. Evaluating, saving:
+between steps, according to the log. Idle: without a step and without an explanation. Down: from the end of the training
+until the next attempt may begin or the run is over.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from drumline.run.state import Phase, RunState
 
 LAPSES = ("evaluating", "saving", "idle")
 _FEWEST_GAPS = 2
-_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # what is shorter is noise: steps are dated to a quarter of a second
+_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # shorter ones are noise: times of steps are exact to 0.25 s
 
 
 class TimedEvent(Record):
-    """An event, when in the run's life it was written down (seconds), and when by the clock that events go by."""
+    """An event, when it was recorded (seconds since the start of the run), and the same by the clock of events."""
 
     at: float
     since_boot: float
@@ -35,20 +35,20 @@ class TimedEvent(Record):
 
 
 class Uptime(Record):
-    """A time in which a line was up: from its placement to its fall, or to where it is now.
+    """A time in which the gang was up: from its placement to its failure, or until now.
 
-    In a line whose chief may return alone, each of the chief's lives is one.
+    If the chief can restart alone, each of its incarnations is one.
     """
 
     attempt: int
     start: float
     end: float
-    is_hung: bool = False  # what came behind its last step was no training
+    is_hung: bool = False  # the time after its last step was no training
     incarnation: int = 0
 
     @property
     def key(self) -> Key:
-        """Which attempt it was, and which life of the chief."""
+        """Return the attempt, and the incarnation of the chief."""
         return self.attempt, self.incarnation
 
 
@@ -56,30 +56,30 @@ Key = tuple[int, int]
 
 
 class Timeline(Record):
-    """A run's life in pieces; what a stretch was good for only its steps can tell."""
+    """The time of a run in parts; how an uptime was spent depends on its steps."""
 
     seconds: float
     waiting_seconds: float
     down_seconds: float
-    stretches: tuple[Uptime, ...]
+    uptimes: tuple[Uptime, ...]
 
 
 class Point(Record):
-    """A step that was seen, and when in the run's life; steps may begin anew with each epoch."""
+    """A step that was seen, and when (seconds since the start of the run); steps may restart with each epoch."""
 
     at: float
     step: int | None
     epoch: int | None = None
-    steps: int | None = None  # of an epoch
+    steps: int | None = None  # per epoch
 
     @property
     def order(self) -> tuple[int, int]:
-        """How far it is; a later one has more."""
+        """Return a key that sorts points by progress."""
         return self.epoch or 0, self.step or 0
 
 
 class Lapse(Record):
-    """A time without a step, beyond what a step usually takes: `evaluating`, `saving` or `idle`."""
+    """A time without a step that is longer than a usual step: `evaluating`, `saving` or `idle`."""
 
     kind: str
     start: float
@@ -87,32 +87,32 @@ class Lapse(Record):
 
 
 class Steps(Record):
-    """The steps of one stretch, as far as they were seen."""
+    """The steps of one uptime, as far as they were seen."""
 
     first: Point
     last: Point
-    regained: Point | None = None  # the first that is not behind what was reached before
-    is_known: bool = True  # whether that `regained` is None says that there was none
-    stride: int = 1  # how many steps lie between two that are seen
+    regained: Point | None = None  # the first that had not been reached before
+    is_known: bool = True  # False: `regained` may be None only because not all was read
+    stride: int = 1  # number of steps between two that are seen
     lapses: tuple[Lapse, ...] = ()  # between the first step and the last, in order
     usual_seconds: float | None = None  # between two steps that are seen; None if there were too few
-    then: str = "idle"  # what follows the last step: a kind of lapse
+    then: str = "idle"  # the kind of lapse after the last step
 
 
 class RestartCost(Record):
-    """What a restart cost: how many steps its attempt has to take again; None if nobody can tell, or not yet.
+    """The steps that have to be taken again after a restart, or the epochs of a script that names no steps.
 
-    Of a script that names no steps, how many epochs.
+    None if that is not known, or not yet.
     """
 
     attempt: int
     steps: int | None
     epochs: int | None = None
-    incarnation: int = 0  # of the chief, if it returned alone
+    incarnation: int = 0  # of the chief, if it restarted alone
 
 
 class Goodput(Record):
-    """Where the time went, in seconds; None is what cannot be told, since no steps can be read."""
+    """How the time was spent, in seconds; None is not known, since no steps can be read."""
 
     seconds: float
     waiting_seconds: float
@@ -128,7 +128,7 @@ class Goodput(Record):
 
     @property
     def share(self) -> float | None:
-        """How much of the time was productive: 1.0 is all of it."""
+        """Return the productive share of the time; 1.0 is all of it."""
         return None if self.productive_seconds is None or not self.seconds else self.productive_seconds / self.seconds
 
 
@@ -136,49 +136,49 @@ class _Kind:
     WAITING, UP, DOWN = "waiting", "up", "down"
 
 
-def make_timeline(plan: Plan, happenings: Iterable[TimedEvent], now: float) -> Timeline:
-    """Cut a run's life, up to its end or to now, where it was placed, where it fell and where it could go on."""
+def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timeline:
+    """Divide the time of a run, up to its end or now, at placements, failures and restarts."""
     state, kind, since, life = new_run(plan), _Kind.WAITING, 0.0, 0
     spent: dict[str, list[float]] = {_Kind.WAITING: [], _Kind.DOWN: []}
-    stretches: list[Uptime] = []
+    uptimes: list[Uptime] = []
     over_at: float | None = None
-    for happening in happenings:
+    for event in events:
         before = state
-        folded = fold_entry(before, happening.event, happening.decisions)
+        folded = fold_entry(before, event.event, event.decisions)
         state, own = folded.state, folded.before_restart
         if before.phase.is_final and state.phase.is_final:
             continue
         restarted = state.attempt != before.attempt
-        at = max(since, happening.at)
+        at = max(since, event.at)
         if kind is _Kind.UP and own.ending:
-            fell = _event_time(happening, own.ending.at_seconds, since)
+            fell = _event_time(event, own.ending.at_seconds, since)
             is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
-            stretches.append(Uptime(before.attempt, since, fell, is_hung, life))
+            uptimes.append(Uptime(before.attempt, since, fell, is_hung, life))
             kind, since = _Kind.DOWN, fell
         elif kind is _Kind.UP and plan.chief in state.reviving:
-            fell = _event_time(happening, state.revivals[-1].at_seconds, since)
-            stretches.append(Uptime(state.attempt, since, fell, incarnation=life))
+            fell = _event_time(event, state.revivals[-1].at_seconds, since)
+            uptimes.append(Uptime(state.attempt, since, fell, incarnation=life))
             kind, since = _Kind.DOWN, fell
         after = _kind_of(plan, state)
         if after != kind or restarted:
-            # A placement that nobody came to use was a wait.
+            # A placement that was not used counts as waiting.
             spent[_Kind.WAITING if kind is _Kind.UP else kind].append(at - since)
             kind, since = after, at
             chief = state.replicas.get(plan.chief) if plan.chief else None
             life = chief.incarnation if chief else 0
-        over_at = at if state.phase.is_final else None  # of a run that is resumed, the time in between is down
+        over_at = at if state.phase.is_final else None  # until a run is resumed, it is down
     now = now if over_at is None else over_at
     if kind is _Kind.UP:
-        stretches.append(Uptime(state.attempt, since, max(since, now), incarnation=life))
+        uptimes.append(Uptime(state.attempt, since, max(since, now), incarnation=life))
     else:
         spent[kind].append(max(0.0, now - since))
-    return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(stretches))
+    return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(uptimes))
 
 
 def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
-    """Say what each stretch was good for, by the steps that were seen of it.
+    """Divide each uptime by the steps that were seen in it.
 
-    One without steps fell before its first, if others have some; if none has, nobody knows.
+    An uptime without steps failed before its first, if other uptimes have steps; else nothing is known.
     """
     starting: list[float] = []
     recomputed: list[float] = []
@@ -188,21 +188,21 @@ def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     known, repeated = bool(steps), 0
     reached: Point | None = None
     counted = True
-    for stretch in timeline.stretches:
-        seen = steps.get(stretch.key)
+    for uptime in timeline.uptimes:
+        seen = steps.get(uptime.key)
         if seen is None:
-            starting.append(stretch.end - stretch.start)
+            starting.append(uptime.end - uptime.start)
             continue
-        first, end = _within(seen.first.at, stretch), stretch.end
-        if stretch.is_hung:
-            end = max(first, _within(seen.last.at, stretch))
-            down.append(stretch.end - end)
-        starting.append(first - stretch.start)
-        since: float | None = None  # when steps began that had not been taken before
+        first, end = _within(seen.first.at, uptime), uptime.end
+        if uptime.is_hung:
+            end = max(first, _within(seen.last.at, uptime))
+            down.append(uptime.end - end)
+        starting.append(first - uptime.start)
+        since: float | None = None  # when the first new step was taken
         if reached is None or seen.first.order > reached.order:
             since = first
         elif seen.regained or seen.is_known:
-            regained = min(end, max(first, _within(seen.regained.at, stretch))) if seen.regained else end
+            regained = min(end, max(first, _within(seen.regained.at, uptime))) if seen.regained else end
             recomputed.append(regained - first)
             since = regained
             taken = _count(seen, min(reached, seen.last, key=_order))
@@ -220,16 +220,16 @@ def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     return Goodput(
         seconds=timeline.seconds,
         waiting_seconds=timeline.waiting_seconds,
-        starting_seconds=fsum(starting) if steps or not timeline.stretches else None,
-        productive_seconds=fsum(productive) if known or not timeline.stretches else None,
-        recomputed_seconds=fsum(recomputed) if known or not timeline.stretches else None,
+        starting_seconds=fsum(starting) if steps or not timeline.uptimes else None,
+        productive_seconds=fsum(productive) if known or not timeline.uptimes else None,
+        recomputed_seconds=fsum(recomputed) if known or not timeline.uptimes else None,
         down_seconds=fsum(down),
-        recomputed_steps=repeated if counted and (steps or not timeline.stretches) else None,
+        recomputed_steps=repeated if counted and (steps or not timeline.uptimes) else None,
         restarts=tuple(
             restart_cost(again.attempt, steps.get(before.key), steps.get(again.key)).replace(
                 incarnation=again.incarnation
             )
-            for before, again in pairwise(timeline.stretches)
+            for before, again in pairwise(timeline.uptimes)
         ),
         evaluating_seconds=fsum(without["evaluating"]),
         saving_seconds=fsum(without["saving"]),
@@ -238,9 +238,9 @@ def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
 
 
 def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tuple[Lapse, ...], float | None]:
-    """Return the lapses between points, and how long it usually takes to the next one.
+    """Return the lapses between points, and the usual time between two points.
 
-    A gap is of usual length if its steps take no longer than nine in ten steps do. `says` names the kind of the gap
+    A gap has the usual length if its steps take no longer than nine in ten steps do. `says` returns the kind of the gap
     before a point.
     """
     gaps = [(max(0.0, after.at - before.at), _steps_between(before, after)) for before, after in pairwise(points)]
@@ -257,12 +257,12 @@ def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tu
 
 
 def _steps_between(before: Point, after: Point) -> int:
-    """How many steps lie between two points, as far as that is known; one at least."""
+    """Return the number of steps between two points, as far as it is known; at least 1."""
     return max(1, _distance(before, after) or 1)
 
 
 def _lapses(seen: Steps, end: float) -> Iterator[Lapse]:
-    """The lapses of a stretch that ends here, with that behind its last step."""
+    """Yield the lapses of an uptime that ends here, including the one after its last step."""
     yield from seen.lapses
     if seen.usual_seconds is not None and _is_lapse(end - seen.last.at, seen.usual_seconds):
         yield Lapse(seen.then, seen.last.at + seen.usual_seconds, end)
@@ -278,16 +278,16 @@ def _kind_of(plan: Plan, state: RunState) -> str:
     return _Kind.UP if state.phase in (Phase.STARTING, Phase.RUNNING) else _Kind.WAITING
 
 
-def _event_time(happening: TimedEvent, at_seconds: float | None, since: float) -> float:
-    """When something came to pass that was written down later; a stamp that cannot be is not believed."""
+def _event_time(event: TimedEvent, at_seconds: float | None, since: float) -> float:
+    """Return when an event happened that was recorded later; an impossible time is not used."""
     if at_seconds is None:
-        return max(since, happening.at)
-    came = happening.at - (happening.since_boot - at_seconds)
-    return came if since <= came <= happening.at else max(since, happening.at)
+        return max(since, event.at)
+    came = event.at - (event.since_boot - at_seconds)
+    return came if since <= came <= event.at else max(since, event.at)
 
 
-def _within(at: float, stretch: Uptime) -> float:
-    return min(stretch.end, max(stretch.start, at))
+def _within(at: float, uptime: Uptime) -> float:
+    return min(uptime.end, max(uptime.start, at))
 
 
 def _order(point: Point) -> tuple[int, int]:
@@ -295,11 +295,11 @@ def _order(point: Point) -> tuple[int, int]:
 
 
 def restart_cost(attempt: int, before: Steps | None, seen: Steps | None) -> RestartCost:
-    """What has to be done again in this attempt that had been done before."""
+    """Return which steps or epochs this attempt has to take again."""
     if seen is None:
         return RestartCost(attempt, None)
     if before is None:
-        return RestartCost(attempt, 0)  # it fell before its first step
+        return RestartCost(attempt, 0)  # it failed before its first step
     low, high = seen.first, before.last
     if low.step is None and high.step is None and low.epoch is not None and high.epoch is not None:
         return RestartCost(attempt, None, max(0, high.epoch - low.epoch + 1))
@@ -307,13 +307,13 @@ def restart_cost(attempt: int, before: Steps | None, seen: Steps | None) -> Rest
 
 
 def _count(seen: Steps, until: Point) -> int | None:
-    """How many steps of a stretch are not behind this one; it began one stride before the first that was seen."""
+    """Return the number of steps of an uptime up to this point; it began one stride before the first that was seen."""
     between = _distance(seen.first, until)
     return None if between is None else max(0, between + seen.stride)
 
 
 def _distance(low: Point, high: Point) -> int | None:
-    """How many steps lie between two; None where that depends on how many an epoch has, which nobody said."""
+    """Return the number of steps between two points; None if it depends on the unknown length of an epoch."""
     if low.step is None or high.step is None:
         return None
     if low.epoch == high.epoch:

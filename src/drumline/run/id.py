@@ -1,4 +1,4 @@
-"""What people type to name a run or one of its replicas: `4`, `4.worker.1`, `4.chief`; in a sweep `7.2`, `7.2.ps.0`."""
+"""Ids of runs and replicas as users type them: `4`, `4.worker.1`, `4.chief`; in a sweep `7.2`, `7.2.ps.0`."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Target(Record):
     number: int | None = None
 
     def replicas(self, plan: Plan) -> tuple[ReplicaId, ...]:
-        """The replicas that are meant; raise NotFoundError, saying what exists, if there is none."""
-        everyone = plan.all_ids
+        """Return the replicas with this id; raise NotFoundError, which lists the existing ones, if there is none."""
+        known_ids = plan.all_ids
         if self.role is None:
-            return everyone
+            return known_ids
         if self.role == "chief" and plan.chief and self.number in (None, 0):
-            return (plan.chief,)  # whoever is chief, under any name
+            return (plan.chief,)  # under any name
         if self.role == TENSORBOARD.role and plan.tensorboard is not False and self.number is None:
             return (TENSORBOARD,)
-        meant = tuple(each for each in everyone if each.role == self.role and self.number in (None, each.index))
+        meant = tuple(each for each in known_ids if each.role == self.role and self.number in (None, each.index))
         if not meant:
-            known = ", ".join(f"{self.run}.{each}" for each in everyone[:12])
-            more = ", …" if len(everyone) > 12 else ""
+            known = ", ".join(f"{self.run}.{each}" for each in known_ids[:12])
+            more = ", …" if len(known_ids) > 12 else ""
             raise NotFoundError(f"run {self.run} has no {self._part()}", hint=f"it has {known}{more}")
         return meant
 

@@ -1,4 +1,4 @@
-"""The machine: what is decided upon an event, and what to do about it."""
+"""The state machine: the decisions upon an event, and the actions that follow."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from drumline.run.tensorboard import may_serve, tensorboard_exited
 from drumline.run.verdict import ended_before_decision, ended_state, ending_on_request, judge_exit
 from drumline.run.waiting import cannot_start, start_timed_out
 
-# In these phases no replica of the attempt has begun; of a gang that is PENDING only the engine knows.
+# In these phases no replica of the attempt has started; in PENDING only the engine knows.
 _NOT_BEGUN = (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING)
 
 
 class Transition(Record):
-    """The state after an event and what was decided upon it, and what to do now."""
+    """The state after an event and its decisions, and the actions to perform."""
 
     state: RunState
     decisions: tuple[Decision, ...]
@@ -50,14 +50,14 @@ class Transition(Record):
 
 
 def transition(plan: Plan, state: RunState, event: Event) -> Transition:
-    """Decide upon an event; one of a past attempt or incarnation leads to nothing."""
+    """Return the decisions upon an event, and the actions; none for an event of a past attempt or incarnation."""
     case = _Case(plan, state, event)
     _react(case, event)
     return Transition(case.state, tuple(case.decisions), tuple(case.actions))
 
 
 class _Case:
-    """An event to decide upon: the state before it, the state with all that is decided so far, and the actions."""
+    """A transition in progress: the state before the event, the state with the decisions so far, and the actions."""
 
     def __init__(self, plan: Plan, before: RunState, event: Event) -> None:
         self.plan = plan
@@ -71,7 +71,7 @@ class _Case:
         self.state = fold(self.state, *decided)
 
     def judge(self, judged: RunState, replica: ReplicaId | None = None) -> None:
-        """Decide that this is the state; with `replica`, only that one was judged."""
+        """Add the decisions that lead to this state; with `replica`, only that replica is compared."""
         self.decide(*decisions_between(self.state, judged, replica))
 
     def act(self, *actions: Action) -> None:
@@ -173,7 +173,7 @@ def _helper_exited(case: _Case, event: events.ReplicaExited) -> None:
 
 
 def _check_started(case: _Case) -> None:
-    """RUNNING, once no replica is waited for any more."""
+    """Change to RUNNING when all replicas have started."""
     if case.state.ending or case.state.waiting or case.state.phase is Phase.RUNNING:
         return
     case.decide(decisions.GangStarted(case.state.attempt))
@@ -222,7 +222,7 @@ def _any_lingering(plan: Plan, state: RunState) -> bool:
 
 
 def _revive(case: _Case) -> None:
-    """Stop those of the replicas that are to return that are left, wait as long as it takes, and start them."""
+    """Stop the replicas that are to restart, wait for their exits and the delay, and start them."""
     plan, state = case.plan, case.state
     if not state.reviving:
         return
@@ -264,7 +264,7 @@ def _fail(case: _Case, cause: Cause) -> None:
 
 
 def _end(case: _Case, ending: Ending) -> None:
-    """Decide what the run, or this attempt of it, comes to, and stop the replicas that are left."""
+    """Decide the ending of the run or the attempt, and stop the remaining replicas."""
     state = case.state
     if state.phase in _NOT_BEGUN:
         killed = ReplicaState(Phase.KILLED, reason=ending.reason)
@@ -274,7 +274,7 @@ def _end(case: _Case, ending: Ending) -> None:
 
 
 def _end_attempt(case: _Case) -> None:
-    """Stop the replicas that are left; when none is, the attempt is over, and perhaps the run."""
+    """Stop the remaining replicas; if none is left, end the attempt, and restart or end the run."""
     plan = case.plan
     if case.state.lingering:
         case.decide(decisions.GraceEnded(case.state.attempt))
@@ -285,7 +285,7 @@ def _end_attempt(case: _Case) -> None:
     case.judge(with_failure_class(plan, reconsider_cause(plan, case.state)))
     state, ending = case.state, case.state.ending
     if ending is None:
-        raise AssertionError("a run ends only after it was decided how")
+        raise AssertionError("a run ends only after its ending was decided")
     cause = ending.cause if ending.phase is Phase.FAILED and not state.out_of_time else None
     if cause and may_restart(plan.restart, state.restarts, cause.failure):
         _restart(case, cause.failure)

@@ -1,4 +1,4 @@
-"""Where a run's output comes from, if it is not written on this machine: a note in the run's folder."""
+"""The origin of a run's output that is fetched from hosts, as recorded in the run's folder."""
 
 from __future__ import annotations
 
@@ -15,38 +15,37 @@ ORIGIN = "origin.json"
 
 
 class Origin(Record):
-    """Whose output it is, and how much of it is here."""
+    """The host that writes the output, and what was fetched of it."""
 
     host: str  # of the chief of the last attempt
-    output_dir: str  # over there
-    folders: Mapping[str, str] = MappingProxyType({})  # what is fetched: folders there, by those here
-    paths: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # what has come into each of these
-    chiefs: tuple[str, ...] = ()  # hosts on which there has been a chief, so that an output of its own may be left
+    output_dir: str  # on that host
+    folders: Mapping[str, str] = MappingProxyType({})  # what is fetched: folders on the host, by folders here
+    paths: Mapping[str, tuple[str, ...]] = MappingProxyType({})  # what was fetched into each of these
+    chiefs: tuple[str, ...] = ()  # hosts on which a chief has run, and may have left output
     fetched_at: float | None = None  # UTC
-    is_whole: bool = False  # the chief has ended, and all that it wrote is here
+    is_whole: bool = False  # the chief has ended, and all its output is here
 
     @property
     def is_shared(self) -> bool:
-        """Whether all hosts have it, and nothing of it is fetched."""
+        """Return whether the output is on a shared file system, and nothing is fetched."""
         return not self.folders
 
     def to_json(self) -> str:
-        """As it is written down."""
+        """Return the content of the file."""
         return json.dumps(to_data(self))
 
 
 def fetched_folder(directory: str, path: str | None) -> str | None:
-    """Return the folder of a project into which hosts' output is fetched, as its spec names it.
+    """Return the folder of a project into which output of hosts is fetched.
 
-    None if it does not lie within the project: hosts write what they like there, so it is neither the project's own
-    folder nor one outside of it.
+    None if it is not below the project's folder: hosts decide what is written there.
     """
     folder = posixpath.normpath(posixpath.join(directory, path or ""))
     return folder if folder.startswith(f"{posixpath.normpath(directory)}/") else None
 
 
 def origin_from_json(text: str) -> Origin | None:
-    """The note again; None for what this version cannot read."""
+    """Return the origin in this text; None if this version cannot read it."""
     try:
         return from_data(Origin, cast("Any", json.loads(text)))
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What must be under way in each state of a run."""
+"""The actions that must be under way in each state of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.run.state import Phase, RunState
 
 
 def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
-    """Everything that must be under way; given again to a supervisor that takes a run up."""
+    """Yield all actions that must be under way; a new supervisor performs them again."""
     ending = state.ending
     if ending and state.phase.is_final:
         yield Finish(ending)
@@ -28,7 +28,7 @@ def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
     elif state.phase is Phase.RESTARTING:
         yield delay_restart(plan, state)
     else:
-        yield Start(state.attempt, state.incarnations)  # nobody is started twice, and everybody is watched
+        yield Start(state.attempt, state.incarnations)  # starts no replica twice, and watches all
     if state.lingering:
         yield set_linger_timer(plan, state)
     elif state.phase is Phase.STARTING and ending is None:
@@ -43,12 +43,12 @@ def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
 
 
 def stop_remaining(plan: Plan, state: RunState) -> Stop:
-    """Stop whoever may still have a process: everybody whose end nobody has seen, but for ps that have to wait."""
+    """Return the action that stops all replicas that may have a process, except ps that are stopped last."""
     grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
-    if not state.any_left:  # TensorBoard goes last, when nothing more is to be shown
+    if not state.any_left:  # TensorBoard is stopped last
         return Stop((Incarnation(TENSORBOARD, 0, state.resumes),), grace_seconds)
     helping = [name for name, each in state.helpers.items() if not each.phase.is_final]
-    if helping:  # they come before the line, and know no attempts
+    if helping:  # they run before the first attempt, and belong to none
         return Stop(tuple(Incarnation(name, 0, state.resumes) for name in helping), grace_seconds)
     ps_last = ps_stop_last(state)
     left = (
@@ -58,42 +58,42 @@ def stop_remaining(plan: Plan, state: RunState) -> Stop:
 
 
 def ps_stop_last(state: RunState) -> bool:
-    """Whether ps go on for now: after a success, those who compute leave first, and may still be writing to them."""
+    """Return whether ps are not stopped yet: after a success, chief and workers may still be writing to them."""
     succeeded = state.ending is not None and state.ending.phase is Phase.FINISHED
     stopping = succeeded and not state.lingering and not state.forced
     return stopping and any(state.left.get(role) for role in COMPUTING)
 
 
 def prepare_next(state: RunState) -> tuple[Action, ...]:
-    """Let the first helper work that is not done: the data of one may be made from another's."""
+    """Return the action that starts the next helper: its data may be made from the data of those before."""
     waiting = (name for name, helper in state.helpers.items() if not helper.phase.is_final)
     return tuple(Prepare(name, state.resumes) for name in waiting)[:1]
 
 
 def set_linger_timer(plan: Plan, state: RunState) -> Action:
-    """Let the others end by themselves for a while."""
+    """Limit the time in which the remaining replicas may end by themselves."""
     return SetTimer("linger", state.attempt, plan.timeouts.grace_seconds)
 
 
 def set_start_timer(plan: Plan, state: RunState) -> Action:
-    """Give everybody so long to start."""
+    """Limit the time in which all replicas have to start."""
     return SetTimer("start", state.attempt, plan.timeouts.start_seconds)
 
 
 def set_old_timer(plan: Plan, state: RunState) -> tuple[Action, ...]:
-    """Note when an attempt has run so long that it may have taken steps, if anything depends on that."""
+    """Set the timer after which an attempt may have taken steps, if a restart budget depends on that."""
     matters = could_be_early(plan) and not (state.stepped or state.is_old)
     return (SetTimer("old", state.attempt, OLD_SECONDS),) if matters else ()
 
 
 def set_run_timer(plan: Plan) -> tuple[Action, ...]:
-    """Hold the run to its time limit, if it has one."""
+    """Set the timer of the run's time limit, if it has one."""
     seconds = plan.timeouts.run_seconds
     return () if seconds is None else (SetTimer("run", 0, seconds),)
 
 
 def delay_restart(plan: Plan, state: RunState) -> Action:
-    """Wait before the next attempt: choose for how long, or do it."""
+    """Choose the delay before the next attempt, or wait for it."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer("delay", state.attempt, state.delay_seconds)

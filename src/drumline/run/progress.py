@@ -1,7 +1,7 @@
-"""How far a training is, read from what it prints: bars of Keras and tqdm, and lines that name a step or an epoch.
+"""Read the progress of a training from its log: bars of Keras and tqdm, and lines that name a step or an epoch.
 
-A line counts only in a shape that is known, and each number is one that stands there whole: a tail that was cut
-anywhere says the same as the whole log, or less. What nobody said is None.
+Only known formats and complete numbers count: the end of a log that was cut anywhere gives the same result as the whole
+log, or less. What is not known is None.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 
 from drumline.record import Record
 
-_LONGEST = 2000  # characters; no known shape is longer
+_LONGEST = 2000  # characters; no known format is longer
 LONGEST_BYTES = 4 * _LONGEST
-_SLOWEST, _FASTEST = 1e-9, 1e9  # steps in a second; a rate beyond these is no measurement
+_SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second; a rate beyond these is not used
 
 
 class Progress(Record):
-    """Where a training stands, in its own words; `rate` is steps in a second, as its bar has it."""
+    """The progress of a training, as its log says; `rate` is steps per second, as its bar says."""
 
     epoch: int | None = None
     epochs: int | None = None
@@ -29,17 +29,17 @@ class Progress(Record):
 
     @property
     def steps_eta_seconds(self) -> float | None:
-        """Until the last of `steps`, which may be those of one epoch only."""
+        """Return the time until the last of `steps`, which may be those of one epoch only."""
         if self.step is None or self.steps is None or not self.rate:
             return None
         return (self.steps - self.step) / self.rate
 
     @property
     def eta_seconds(self) -> float | None:
-        """Until the last step of the last epoch; only where it was said which that is."""
+        """Return the time until the last step of the last epoch; None if that is not known."""
         left = self.steps_eta_seconds
         if left is None or self.steps is None or not self.epoch or self.epochs is None or not self.rate:
-            return None  # with an epoch 0 nobody knows what the last is called
+            return None  # epochs are counted from 0, and the number of the last one is not known
         return left + (self.epochs - self.epoch) * self.steps / self.rate
 
 
@@ -47,15 +47,15 @@ UNKNOWN = Progress()
 
 
 class Piece(Record):
-    """What stood on a line at one time: up to its end, or until it was overwritten."""
+    """A state of a line: up to its end, or to where it was overwritten."""
 
     text: str
     ends_line: bool
     is_whole: bool
-    end: int = 0  # the byte behind it
+    end: int = 0  # offset of the byte after it
 
 
-CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # what a terminal obeys
+CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # control sequences of terminals
 
 _INT = r"\d{1,15}(?![\w%]|[.,]\d)"
 _FLOAT = r"[-+]?(?:(?:\d{1,20}\.?\d{0,20}|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf)(?![\w%]|[.,]\d)"
@@ -82,7 +82,7 @@ _ABOUT_EPOCH = re.compile(rf"(?i)(?:train\w*[ :,-]*)?epoch:? *\[?(?P<epoch>{_INT
 
 _PREFIX = re.compile(
     r"(?i)(?:\[?\d{4}-\d\d-\d\d[T ][\d:.,]+(?:Z|[-+]\d\d:?\d\d)?\]?[\s:|-]*)?"  # a time
-    r"(?:[\w.]+[\s:|-]+(?=(?:INFO|DEBUG)\b))?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]+:|[\s:|-]+))?"  # who speaks
+    r"(?:[\w.]+[\s:|-]+(?=(?:INFO|DEBUG)\b))?(?:\[?(?:INFO|DEBUG)\]?(?::[\w.]+:|[\s:|-]+))?"  # a logger
     r"(?:[IW]\d{4} [\d:.]+ +\d+ [^\]\s]+\] )?"  # of absl
     r"[\[(\s=*#>-]*(?:train(?:ing)?[\s:,-]+)?"
 )
@@ -93,10 +93,10 @@ _ITEM = re.compile(
 
 
 def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
-    """What the end of a log says; `is_cut` if it may begin within a line."""
+    """Return the progress that the end of a log says; `is_cut` if it may begin within a line."""
     last: Progress | None = None
     loss: float | None = None
-    is_latest, knows_epoch = True, False  # or knows that nobody said it
+    is_latest, knows_epoch = True, False  # also if it is known that the log names none
     for piece in newest_first(tail, is_cut=is_cut):
         if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
             opened = _counted(header["epoch"], header["epochs"], None, None) or UNKNOWN
@@ -106,7 +106,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
                 last = last.replace(epoch=opened.epoch, epochs=opened.epochs)
             knows_epoch = True
         else:
-            # Once there are a step and a loss, only their epoch is looked for: most pieces need not be read.
+            # With a step and a loss known, only the epoch is searched: most pieces need not be parsed.
             asked = last is None or loss is None or "epoch" in piece.text.lower()
             bar = (_read_keras(piece) or _read_tqdm(piece.text)) if asked or piece.ends_line else None
             found = bar or (_read_line(piece.text) if asked and piece.is_whole else None)
@@ -116,7 +116,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
             if last is None:
                 last, knows_epoch = found.replace(is_latest=is_latest), found.epoch is not None
             elif found.epoch is not None or (bar and piece.ends_line and bar.step == bar.steps):
-                knows_epoch = True  # an epoch ended here: what comes after may be an evaluation, or of the next
+                knows_epoch = True  # an epoch ended here: what follows may be an evaluation, or the next epoch
             loss = found.loss if loss is None else loss
         if knows_epoch and loss is not None:
             break
@@ -124,7 +124,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
 
 
 def read_piece(piece: Piece) -> Progress | None:
-    """What one piece says, if it is whole; an epoch that is announced, too."""
+    """Return the progress in one complete piece, also of an announced epoch; None if there is none."""
     if not piece.is_whole:
         return None
     if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
@@ -133,16 +133,16 @@ def read_piece(piece: Piece) -> Progress | None:
 
 
 def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
-    """What stood on each line at each time, backwards."""
+    """Yield the states of all lines, newest first."""
     end, ends_line, is_whole = len(tail), False, False
-    breaks = tail.replace(b"\r", b"\n")  # one search for both: with two, either could go over the rest again and again
+    breaks = tail.replace(b"\r", b"\n")  # one search for both: two could take quadratic time
     while end >= 0:
         start = breaks.rfind(b"\n", 0, end) + 1
         if is_cut and start == 0:
             return
         said = tail[start : min(end, start + LONGEST_BYTES)]
         if said and (text := CONTROL.sub("", said.decode(errors="replace")).rstrip()):
-            # A bar of Keras goes back to its beginning only when it is drawn again.
+            # A bar of Keras moves back only when it is drawn again.
             last = start + len(said.rstrip(b"\b ")) if end - start <= LONGEST_BYTES else end
             yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, last)
         end, is_whole = start - 1, True
@@ -150,7 +150,7 @@ def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
 
 
 def _counted(epoch: str | None, epochs: str | None, step: str | None, steps: str | None) -> Progress | None:
-    """Counts as numbers; None if one is beyond its own total: then they count something else."""
+    """Return counts as numbers; None if one exceeds its total: then they count something else."""
     found = Progress(_number(epoch), _number(epochs), _number(step), _number(steps))
     counts = ((found.epoch, found.epochs), (found.step, found.steps))
     return None if any(now is not None and all_ is not None and now > all_ for now, all_ in counts) else found
@@ -166,7 +166,7 @@ def _loss_in(text: str) -> float | None:
 
 
 def _read_keras(piece: Piece) -> Progress | None:
-    """A bar of Keras 2 or 3; one without a loss is of `predict`."""
+    """Read a bar of Keras 2 or 3 with a loss; one without is of `predict`."""
     bar = _KERAS.match(piece.text)
     if not bar:
         return None
@@ -176,7 +176,7 @@ def _read_keras(piece: Piece) -> Progress | None:
     counted = _counted(None, None, bar["step"], bar["steps"])
     if counted is None:
         return None
-    complete = metrics if piece.is_whole else metrics.rpartition(" ")[0]  # its last word may go on
+    complete = metrics if piece.is_whole else metrics.rpartition(" ")[0]  # its last word may be incomplete
     per = bar if bar["per"] else _KERAS_RATE.search(complete)
     rate = None
     if per and int(per["per"]):
@@ -187,7 +187,7 @@ def _read_keras(piece: Piece) -> Progress | None:
 
 
 def _sane(rate: float) -> float | None:
-    """Return a rate; None for one from which no time could be computed."""
+    """Return a rate; None if no time can be computed from it."""
     return rate if _SLOWEST < rate < _FASTEST else None
 
 
@@ -199,7 +199,7 @@ def _seconds(clock: str) -> int:
 
 
 def _read_tqdm(text: str) -> Progress | None:
-    """A bar of tqdm that counts steps: with a loss, or said to be of an epoch or a training, or with nothing said."""
+    """Read a bar of tqdm that counts steps: without a description, or with that of an epoch or a training."""
     if "%|" not in text:
         return None
     bar = _TQDM.fullmatch(text)
@@ -221,7 +221,7 @@ def _read_tqdm(text: str) -> Progress | None:
 
 
 def _read_line(text: str) -> Progress | None:
-    """A line that begins with a step or an epoch and has a loss, or with a loss and a step; or `epoch 3/10`."""
+    """Read a line that begins with a step or an epoch and has a loss, or with a loss and a step; or `epoch 3/10`."""
     lowered = text.lower()
     if "loss" not in lowered and "epoch" not in lowered:
         return None
@@ -234,7 +234,7 @@ def _read_line(text: str) -> Progress | None:
     while item := _ITEM.match(text, at):
         word = "epoch" if item["word"].lower() == "epoch" else "step"
         if word in counts:
-            return None  # twice, and who knows which is meant
+            return None  # ambiguous
         counts[word] = item["now"], item["all"]
         at = item.end()
     value = float(loss["loss"]) if loss else _loss_in(text[at:])

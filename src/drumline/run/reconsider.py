@@ -1,7 +1,7 @@
-"""Who is to blame, weighed once more when all of an attempt have ended and were heard.
+"""Reconsider the cause of a failed attempt when all replicas have ended and all evidence is known.
 
-The first to go is the cause, unless it only reports on a peer that went after it: whoever waits for a process that is
-stuck leaves before it does, and of two that end together either may be the first.
+The first replica to end is the cause, unless it only reports on a peer that ended later: a replica that waits for a
+stuck process ends before that process, and of two that end together either may be the first.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from drumline.run.success import can_fail_run
 from drumline.run.verdict import own_error
 from drumline.words import listed
 
-# So long an interpreter may take from an exception to its end, while peers have already noticed that it has gone.
+# The time that an interpreter may take from an exception to its exit, while peers already miss it.
 _ENDING_SECONDS = 10.0
 
-# What it is if somebody has left who had waited in vain.
+# The failure class if the first replica to end had waited for a peer, by what it reports of that peer.
 _WAITED_FOR = {"silent": "hang", "absent": "rendezvous"}
 
 
@@ -34,7 +34,7 @@ class _FirstReport(Record):
 
 
 def reconsider_cause(plan: Plan, state: RunState) -> RunState:
-    """The same run with the cause that all evidence together speaks for, and everybody's part in it; once is enough."""
+    """Return the state with the cause that all evidence shows, and the reasons of replicas that follow; idempotent."""
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     if cause is None:
         return state
@@ -45,13 +45,15 @@ def reconsider_cause(plan: Plan, state: RunState) -> RunState:
 def _better_cause(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
     first = state.replicas.get(cause.replica) if cause.replica else None
     decided_at = state.ending.at_seconds if state.ending else None
-    if cause.replica is None or first is None or first.at_seconds != decided_at:  # no end decided, or it was weighed
+    if (
+        cause.replica is None or first is None or first.at_seconds != decided_at
+    ):  # no exit decided, or it was reconsidered
         return _raised_without_ending(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
-    witness = _FirstReport(cause.replica, first.at_seconds, first.evidence)
-    found = _failed_later(plan.framework, state, witness) or _lost_with_machine(plan.framework, state)
-    return found or _missed_by_others(plan, state, witness) or _waited_in_vain(state, cause, first.evidence.reports)
+    first_end = _FirstReport(cause.replica, first.at_seconds, first.evidence)
+    found = _failed_later(plan.framework, state, first_end) or _lost_with_machine(plan.framework, state)
+    return found or _missed_by_others(plan, state, first_end) or _waited_in_vain(state, cause, first.evidence.reports)
 
 
 def first_report(state: RunState) -> str:
@@ -64,7 +66,7 @@ def first_report(state: RunState) -> str:
 
 
 def _waited_in_vain(state: RunState, cause: Cause, reports: str) -> Cause | None:
-    """Whoever was the first to go had waited in vain, and nobody knows for whom; if all had, they lost each other."""
+    """Return the cause if the first replica to end waited for an unknown peer; if all did, they lost each other."""
     if reports not in _WAITED_FOR:
         return None
     computing = [each.evidence for name, each in state.replicas.items() if name.role in COMPUTING]
@@ -83,42 +85,44 @@ def _with_cause(state: RunState, cause: Cause, better: Cause) -> RunState:
 
 
 def _raised_without_ending(state: RunState, cause: Cause) -> Cause | None:
-    """Whoever has raised and did not end: JAX, for one, waits at its end for peers that wait for it."""
+    """Return the replica that raised an exception and did not end: JAX waits at exit for peers that wait for it."""
     for name, each in state.replicas.items():
         if can_fail_run(name) and (words := own_error(each.evidence)):
-            exit_ = Exit(message=f"failed, and did not end; {cause.exit.message}")
+            exit_ = Exit(message=f"failed and did not end; {cause.exit.message}")
             return Cause(name, state.attempt, exit_, "crash", "Exited", words)
     return None
 
 
-def _failed_later(framework: str, state: RunState, witness: _FirstReport) -> Cause | None:
-    """Whoever went a little later, and says what it did wrong itself; or starved."""
+def _failed_later(framework: str, state: RunState, first_end: _FirstReport) -> Cause | None:
+    """Return the replica that ended a little later with an error of its own, or because memory ran out."""
     found = [
         (each.at_seconds, name, each.exit, own_error(each.evidence))
         for name, each in state.replicas.items()
-        if name != witness.name and can_fail_run(name) and each.exit
-        if _failed_itself(framework, name, each.exit, each, witness)
+        if name != first_end.name and can_fail_run(name) and each.exit
+        if _failed_itself(framework, name, each.exit, each, first_end)
     ]
     if not found:
         return None
     _, name, exit_, words = min(found, key=lambda each: each[:2])
     if failed_by_itself(exit_, framework):
         return Cause(name, state.attempt, exit_, failure_class(exit_, framework), reason_of(exit_), words)
-    # It was on its way out when it was told to stop.
-    exit_ = Exit(message=f"failed, and was stopped while it ended; {_quote(witness)}")
+    # It was ending when it was stopped.
+    exit_ = Exit(message=f"failed and was stopped while it ended; {_quote(first_end)}")
     return Cause(name, state.attempt, exit_, "crash", "Exited", words)
 
 
-def _failed_itself(framework: str, name: ReplicaId, exit_: Exit, replica: ReplicaState, witness: _FirstReport) -> bool:
+def _failed_itself(
+    framework: str, name: ReplicaId, exit_: Exit, replica: ReplicaState, first_end: _FirstReport
+) -> bool:
     if not (own_error(replica.evidence) or ran_out_of_memory(exit_)):
         return False
     if failed_by_itself(exit_, framework):
-        return replica.at_seconds - witness.at_seconds <= _ENDING_SECONDS
-    return name in witness.evidence.blames or not witness.evidence.blames
+        return replica.at_seconds - first_end.at_seconds <= _ENDING_SECONDS
+    return name in first_end.evidence.blames or not first_end.evidence.blames
 
 
 def _lost_with_machine(framework: str, state: RunState) -> Cause | None:
-    """Whoever was on a machine that is gone: peers may miss it before anybody is sure of that."""
+    """Return the replica whose machine is gone: peers may report that before the engine does."""
     found = [
         (each.at_seconds, name, each.exit) for name, each in state.replicas.items() if each.exit and can_fail_run(name)
     ]
@@ -128,65 +132,67 @@ def _lost_with_machine(framework: str, state: RunState) -> Cause | None:
     return None
 
 
-def _missed_by_others(plan: Plan, state: RunState, witness: _FirstReport) -> Cause | None:
-    """Whoever was still there, and yet did not answer or never came: named by most, or left over."""
-    there = [
-        name for name, each in state.replicas.items() if name == witness.name or each.at_seconds > witness.at_seconds
+def _missed_by_others(plan: Plan, state: RunState, first_end: _FirstReport) -> Cause | None:
+    """Return the running replica that did not answer or never came: named by most peers, or the only one left."""
+    running = [
+        name
+        for name, each in state.replicas.items()
+        if name == first_end.name or each.at_seconds > first_end.at_seconds
     ]
-    votes = Counter(name for each in state.replicas.values() for name in _named_peers(each) if name in there)
-    suspects = [name for name, count in votes.items() if count == max(votes.values())]
-    if _only_name_each_other(plan, state, suspects):
-        return _lost_each_other(state, suspects, witness)
-    if len(suspects) > 1:  # all depend on the chief, and so miss it first, whoever is missing
-        suspects = [name for name in suspects if name != plan.chief]
-    if len(suspects) > 1:
-        suspects = [name for name in suspects if name in _named_peers(state.replicas[witness.name])]
-    if not votes and witness.evidence.reports != "gone":
-        suspects = _without_report(state, witness.name, there)
-    return _missed(state, suspects[0], witness) if len(suspects) == 1 else None
+    votes = Counter(name for each in state.replicas.values() for name in _named_peers(each) if name in running)
+    candidates = [name for name, count in votes.items() if count == max(votes.values())]
+    if _only_name_each_other(plan, state, candidates):
+        return _lost_each_other(state, candidates, first_end)
+    if len(candidates) > 1:  # all depend on the chief, and report it first, whichever replica is missing
+        candidates = [name for name in candidates if name != plan.chief]
+    if len(candidates) > 1:
+        candidates = [name for name in candidates if name in _named_peers(state.replicas[first_end.name])]
+    if not votes and first_end.evidence.reports != "gone":
+        candidates = _without_report(state, first_end.name, running)
+    return _missed(state, candidates[0], first_end) if len(candidates) == 1 else None
 
 
 def _named_peers(replica: ReplicaState) -> tuple[ReplicaId, ...]:
-    """Whom it missed; a connection that is gone may be so since its peer has gone as well, and for the same reason."""
+    """Return the peers that it names, unless it only reports a closed connection: that may be a consequence."""
     return replica.evidence.blames if replica.evidence and replica.evidence.reports != "gone" else ()
 
 
 def _only_name_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId]) -> bool:
-    """Whether two miss each other, and no third could say which of them has gone."""
+    """Return whether two replicas name each other, and running is no third that could tell which one is gone."""
     if len(names) != 2 or any(can_fail_run(each.id) and each.id not in names for each in plan.replicas):
         return False
     one, other = names
     return other in _named_peers(state.replicas[one]) and one in _named_peers(state.replicas[other])
 
 
-def _lost_each_other(state: RunState, names: Sequence[ReplicaId], witness: _FirstReport) -> Cause:
-    """What two come to that lost each other: nobody knows which of them was cut off, if not both."""
-    lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(witness)}"
+def _lost_each_other(state: RunState, names: Sequence[ReplicaId], first_end: _FirstReport) -> Cause:
+    """Return the cause for two replicas that lost each other: either of them, or both, may have been cut off."""
+    lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(first_end)}"
     return Cause(None, state.attempt, Exit(message=lost), "lost", "Unreachable")
 
 
-def _without_report(state: RunState, witness: ReplicaId, there: Sequence[ReplicaId]) -> list[ReplicaId]:
-    """Who of those that compute has nothing to complain of."""
-    complain = [name for name, each in state.replicas.items() if each.evidence and each.evidence.reports]
-    return [name for name in there if name.role in COMPUTING and name not in (witness, *complain)]
+def _without_report(state: RunState, first_end: ReplicaId, running: Sequence[ReplicaId]) -> list[ReplicaId]:
+    """Return the computing replicas that report no peer."""
+    reporting = [name for name, each in state.replicas.items() if each.evidence and each.evidence.reports]
+    return [name for name in running if name.role in COMPUTING and name not in (first_end, *reporting)]
 
 
-def _missed(state: RunState, name: ReplicaId, witness: _FirstReport) -> Cause:
-    if name == witness.name:  # the others miss it as it misses them
+def _missed(state: RunState, name: ReplicaId, first_end: _FirstReport) -> Cause:
+    if name == first_end.name:  # it and the others report each other
         said = next(
-            f"{other} says: {each.evidence.said}"
+            f"{other} reported: {each.evidence.said}"
             for other, each in state.replicas.items()
             if each.evidence and name in _named_peers(each)
         )
         return Cause(name, state.attempt, Exit(message=f"could not be reached; {said}"), "lost", "Unreachable")
-    quoted = _quote(witness)
-    if witness.evidence.reports == "absent":
-        return Cause(name, state.attempt, Exit(message=f"never met the others; {quoted}"), "rendezvous", "Missing")
+    quoted = _quote(first_end)
+    if first_end.evidence.reports == "absent":
+        return Cause(name, state.attempt, Exit(message=f"did not join the others; {quoted}"), "rendezvous", "Missing")
     own = state.replicas[name].evidence
     if own and own.reports == "silent" and any(name in _named_peers(state.replicas[each]) for each in own.blames):
         return Cause(name, state.attempt, Exit(message=f"could not be reached; {quoted}"), "lost", "Unreachable")
     return Cause(name, state.attempt, Exit(message=f"stopped answering; {quoted}"), "hang", "Unresponsive")
 
 
-def _quote(witness: _FirstReport) -> str:
-    return f"{witness.name} left first: {witness.evidence.said}"
+def _quote(first_end: _FirstReport) -> str:
+    return f"{first_end.name} ended first: {first_end.evidence.said}"

@@ -1,4 +1,4 @@
-"""The rendezvous: who has to be where so that a line can form, and who is not."""
+"""The rendezvous: which replicas have to listen and connect, and which do not."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NAMED = 4
 
 
 class Sockets(Record):
-    """On which ports a life listens, and to which `host:port` it is connected."""
+    """The ports on which an incarnation listens, and the `host:port`s to which it is connected."""
 
     replica: ReplicaId
     listening: frozenset[int] = frozenset()
@@ -20,25 +20,25 @@ class Sockets(Record):
 
 
 class Missing(Record):
-    """A replica that is not where the others expect it, and where that is."""
+    """A replica that does not listen on this address, or is not connected to it."""
 
     replica: ReplicaId
     address: str
-    listens: bool = False  # it need not, or does; it should have called
+    listens: bool = False  # it need not, or does; it should be connected
 
     def __str__(self) -> str:
         if self.listens:
-            return f"{self.replica} has not called {self.address}"
+            return f"{self.replica} has not connected to {self.address}"
         return f"{self.replica} does not listen on {self.address}"
 
 
 def needs_rendezvous(plan: Plan) -> bool:
-    """Whether the replicas of this line have to find each other at all."""
+    """Return whether the replicas of this plan have to find each other."""
     return plan.framework != "plain" and len([*_listening(plan), *_connecting(plan)]) > 1
 
 
 def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mapping[ReplicaId, Sockets]) -> list[Missing]:
-    """Those of the living who do not listen where they should; if nobody, those who have not called the first."""
+    """Return the running replicas that do not listen; if all do, those that are not connected to the first."""
     silent = [
         Missing(name, addresses[name])
         for name in _listening(plan)
@@ -56,19 +56,19 @@ def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mappin
 
 def describe_missing(missing: list[Missing]) -> str:
     """`worker.1 does not listen on 127.0.0.1:20001`, and so on; of many the first few."""
-    more = [f"{len(missing) - _MOST_NAMED} more are not there"] if len(missing) > _MOST_NAMED else []
+    more = [f"{len(missing) - _MOST_NAMED} more are missing"] if len(missing) > _MOST_NAMED else []
     return listed([*map(str, missing[:_MOST_NAMED]), *more])
 
 
 def _listening(plan: Plan) -> Iterator[ReplicaId]:
-    """Who has to listen: in TensorFlow everybody of the cluster whom somebody calls, else the first."""
+    """Yield the replicas that have to listen: in TensorFlow those to which others connect, else the first."""
     if plan.framework != "tensorflow":
         if plan.chief:
             yield plan.chief
         return
     called = {"worker", "ps", "chief", *(("evaluator",) if plan.evaluator_in_cluster else ())}
     if plan.replicas_of("ps"):
-        called.discard("chief")  # who coordinates calls
+        called.discard("chief")  # the coordinator connects to the others
     yield from (replica.id for replica in plan.replicas if replica.id.role in called)
 
 

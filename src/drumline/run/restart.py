@@ -1,4 +1,4 @@
-"""Whether, and after how long, the whole line starts again."""
+"""Restarts of the whole gang: budgets, delays, and the grace before them."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from drumline.run.failure import failed_by_itself
 from drumline.run.reconsider import first_report
 from drumline.run.state import Phase, RunState
 
-# Workers of these frameworks catch TERM and go on until a collective fails. Saving is a collective as well, so that
-# none of them can save after a peer has failed. A process of torch ends at TERM, unless its script handles it.
+# Workers of these frameworks catch TERM and continue until a collective fails. Saving is a collective as well, so none
+# of them can save after a peer has failed. A process of torch ends at TERM, unless its script handles it.
 _CANNOT_SAVE_ALONE = ("tensorflow", "jax")
 _CLASSES_WITH_GRACE = ("preempted", "asked", "time")
 
-# The first replica to end may only report that a peer is gone. So long after TERM the peer may end by itself, and say
-# why, before it is killed.
+# The first replica to end may only report that a peer is gone. The time after TERM in which the peer may end by itself
+# and print its error, before it is killed.
 REPORT_SECONDS = 1.0
 
-# Not every script says what steps it takes. What has run for so long is given the benefit of the doubt.
+# Not every script reports its steps. After this time an attempt counts as having taken a step.
 OLD_SECONDS = 60.0
 
 
 def may_restart(budgets: Restart, spent: Mapping[str, int], failure: str) -> bool:
-    """Whether the budget for this class of failure has anything left; a class without a budget has none."""
+    """Return whether the budget of this failure class has restarts left; a class without a budget has none."""
     return spent.get(failure, 0) < budget_of(budgets, failure)
 
 
 def budget_of(budgets: Restart, failure: str) -> int:
-    """How often this class of failure is followed by a restart."""
+    """Return the number of restarts for this failure class."""
     return int(getattr(budgets, failure, 0))
 
 
 def is_permanent(budgets: Restart, exit_: Exit | None) -> bool:
-    """Whether nothing starts again after such an end, whatever is left of a budget."""
+    """Return whether there is no restart after this exit, whatever the budgets."""
     code = exit_ and (exit_.code if exit_.signal is None else 128 + exit_.signal)
     if not code:
         return False
@@ -44,15 +44,15 @@ def is_permanent(budgets: Restart, exit_: Exit | None) -> bool:
 
 
 def could_be_early(plan: Plan) -> bool:
-    """Whether it matters that user code fails before its first step; a plain command has no steps."""
+    """Return whether failures before the first step have a smaller budget; a plain command has no steps."""
     return plan.framework != "plain" and plan.restart.crash > plan.restart.early
 
 
 def with_failure_class(plan: Plan, state: RunState) -> RunState:
-    """The same run, its failure charged to `early` if user code failed by itself and nobody had taken a step.
+    """Return the state with the failure class `early` if user code failed by itself before the first step.
 
-    An exit code that was said to be permanent has no budget.
-    What fails before the first step would fail again: a wrong import, a wrong path, a wrong shape.
+    Such a failure would be repeated: a wrong import, a wrong path, a wrong shape. An exit code that the spec calls
+    permanent has no budget.
     """
     ending = state.ending
     cause = ending.cause if ending and ending.phase is Phase.FAILED else None
@@ -64,14 +64,14 @@ def with_failure_class(plan: Plan, state: RunState) -> RunState:
         return state
     if not may_restart(plan.restart, state.restarts, "early") and may_restart(plan.restart, state.restarts, "crash"):
         state = state.with_warning(
-            f"not started again, since {cause.replica} fell before its first step;"
-            f" `restart: {{early: {plan.restart.crash}}}` would"
+            f"no restart, since {cause.replica} failed before its first step;"
+            f" `restart: {{early: {plan.restart.crash}}}` allows it"
         )
     return state.replace(ending=ending.replace(cause=cause.replace(failure="early")))
 
 
 def delay_before(budgets: Restart, restarts: int) -> float:
-    """About how long to wait before the restart after so many; the first has no delay."""
+    """Return about how many seconds to wait before the next restart; the first has no delay."""
     if restarts == 0:
         return 0.0
     delay = budgets.backoff_initial_seconds * budgets.backoff_factor ** min(restarts - 1, 64)
@@ -79,10 +79,10 @@ def delay_before(budgets: Restart, restarts: int) -> float:
 
 
 def grace_before_kill(plan: Plan, state: RunState) -> float:
-    """Return the seconds between TERM and KILL for the replicas that are left; 0 is KILL at once.
+    """Return the seconds between TERM and KILL for the remaining replicas; 0 is KILL at once.
 
     Replicas that cannot save without the failed one get no grace, unless the spec sets one. While it is not known which
-    replica failed first, they get time to say more: little if a connection is gone, all of it if a peer is silent.
+    replica failed first, they get time to print more: little if a connection is gone, all of it if a peer is silent.
     """
     if state.forced:
         return 0.0
@@ -101,9 +101,9 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
 
 
 def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
-    """Return what is to be recorded of the cause of a run that fails for good; None if nothing is, or it was.
+    """Return the event that records the cause of a run that fails for good; None if there is none, or it is recorded.
 
-    There is one correction at most: it waits for the end of the attempt, until which there may be more evidence.
+    There is at most one correction, at the end of the attempt, when all evidence is known.
     """
     cause = final_cause(plan, state)
     if cause is None or (state.named and (state.phase is not Phase.FAILED or len(state.named) > 1)):
@@ -116,7 +116,7 @@ def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
 def final_cause(plan: Plan, state: RunState) -> Cause | None:
     """Return the cause of a run that fails for good, as soon as it is known: before the other replicas have ended.
 
-    None while the run goes on, if another attempt follows, and while the first end only reports on a peer.
+    None while the run continues, if another attempt follows, and while the first exit only reports on a peer.
     """
     if state.ending is None or state.ending.phase is not Phase.FAILED or state.stacks_due:
         return None

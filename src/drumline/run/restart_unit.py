@@ -1,11 +1,11 @@
-"""Who starts again when one falls: the policy of each strategy, all of it here.
+"""Which replicas restart when one fails: the policy of each strategy.
 
-Workers that mirror each other fall together: a new one among old ones would wait for ever, so the group is the unit,
-and the attempt is over. Lines of TensorFlow with a chief and parameter servers live apart, once they have taken a step:
-the chief goes on without a worker, and takes it back when it returns; a chief that returns finds its workers and ps as
-it left them, and restores its checkpoint; what a ps held is lost with it, so all ps and the chief begin again from the
-checkpoint, and the workers with them, who for seconds would not connect again to a ps that they have lost. Before the
-first step everybody is needed.
+Workers of a mirrored strategy restart together, as the next attempt: a new one among old ones would wait for ever. In
+TensorFlow with a chief and parameter servers, replicas restart separately once a step was taken. The chief continues
+without a worker and uses it again when it has restarted. A chief that restarts finds its workers and ps, and restores
+its checkpoint. The variables on a ps are lost with it, so all ps and the chief restart from the checkpoint, and the
+workers too, which for seconds would not connect again to a ps that they have lost. Before the first step every replica
+is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drumline.run.verdict import ended_state
 
 
 def restarts_separately(plan: Plan) -> bool:
-    """Whether replicas of this line may fall and return one by one."""
+    """Return whether replicas of this plan may fail and restart one by one."""
     return (
         plan.framework == "tensorflow"
         and not plan.restarts_whole
@@ -31,10 +31,10 @@ def restarts_separately(plan: Plan) -> bool:
 
 
 def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
-    """The run after an end that the others survive; None if the attempt is over by it.
+    """Return the state after an exit that the others survive; None if it ends the attempt.
 
-    An end that is reported after the one that decided (`may_return` is false) is charged to no budget and gives no
-    warning: nothing goes on.
+    An exit that is reported after the one that decided (`may_return` is false) is charged to no budget and gives no
+    warning.
     """
     if not (restarts_separately(plan) and state.stepped and state.phase is Phase.RUNNING):
         return None
@@ -53,18 +53,18 @@ def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_retur
     if not may_return:
         return state
     workers = "one worker" if left == 1 else f"{left} workers"
-    spent = f"its budget of restarts ({failure}: {budget_of(plan.restart, failure)}) has nothing left"
-    warning = f"{name} fell ({describe_exit(exit_)}), and {spent}; the training goes on with {workers}"
+    spent = f"its restart budget ({failure}: {budget_of(plan.restart, failure)}) is used up"
+    warning = f"{name} failed ({describe_exit(exit_)}), and {spent}; the training continues with {workers}"
     return state.with_warning(warning)
 
 
 def exit_of_stopped(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
-    """The run after the end of who was stopped in order to return; None if that is not why it ended."""
+    """Return the state after the exit of a replica that was stopped to restart; None if it ended for another reason."""
     name = event.replica
     if name not in state.reviving:
         return None
-    fell_at = max(each.at_seconds for each in state.revivals if name in each.replicas)
-    if event.exit.seen and event.at_seconds < fell_at:
+    failed_at = max(each.at_seconds for each in state.revivals if name in each.replicas)
+    if event.exit.seen and event.at_seconds < failed_at:
         return None
     by_itself = failed_by_itself(event.exit, plan.framework)
     how = (Phase.FAILED, "Consequence") if by_itself else (Phase.KILLED, "PeerFailed")
@@ -72,26 +72,26 @@ def exit_of_stopped(plan: Plan, state: RunState, event: ReplicaExited) -> RunSta
 
 
 def pending_restarts(plan: Plan, state: RunState) -> tuple[Action, ...]:
-    """What must be under way for those who are to return, or have and are not heard of yet."""
+    """Return the actions that must be under way for replicas that restart."""
     if state.reviving:
         return tuple(stop_and_delay(plan, state))
     return (set_return_timer(plan, state),) if state.waiting and state.revivals else ()
 
 
 def set_return_timer(plan: Plan, state: RunState) -> Action:
-    """Give those who return so long to start."""
+    """Limit the time in which restarted replicas have to start."""
     return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
 
 
 def delay_return(plan: Plan, state: RunState) -> Action:
-    """Wait before they return: choose for how long, or do it."""
+    """Choose the delay before replicas restart, or wait for it."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer(f"hold {len(state.revivals)}", state.attempt, state.delay_seconds)
 
 
 def restart_unit(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
-    """Who starts again with this one, in a line whose replicas live apart."""
+    """Return the replicas that restart with this one, where replicas restart separately."""
     return tuple(each.id for each in plan.replicas_of("chief", "worker", "ps")) if name.role == "ps" else (name,)
 
 
@@ -111,7 +111,7 @@ def _choose_revival(plan: Plan, state: RunState, event: ReplicaExited, failure: 
 
 
 def stop_and_delay(plan: Plan, state: RunState) -> list[Action]:
-    """Stop those of the replicas that are to return that are left, and wait as long as it takes."""
+    """Return the actions that stop the replicas to restart, and wait for the delay."""
     left = state.current(name for name in state.reviving if not state.replicas[name].phase.is_final)
     orders: list[Action] = [Stop(left, plan.timeouts.grace_seconds)] if left else []
     return [*orders, delay_return(plan, state)] if state.holding else orders

@@ -1,4 +1,4 @@
-"""Going on with a run that is over: the same run, its next attempt."""
+"""Resume a run that is over: the same run, its next attempt."""
 
 from __future__ import annotations
 
@@ -7,28 +7,28 @@ from collections.abc import Iterable
 from drumline.run.event import Cause, Event, Exit, ResumeRequested, StopRequested
 from drumline.run.state import Phase, RunState
 
-PREEMPTED = "Preempted"  # why a run ended whose supervisor was asked to go: a machine that is wanted for something else
+PREEMPTED = "Preempted"  # the run was stopped with its machine
 
 _WORDS = {"Asked": "it was killed", PREEMPTED: "it was preempted"}
 
 
 def may_return(events: Iterable[Event], state: RunState) -> bool:
-    """Whether a supervisor may take a run up that no user asked for: the run goes on, and was not asked to stop."""
-    asked = False
+    """Return whether a supervisor may return by itself: the run is not over, and no stop was requested."""
+    stop_requested = False
     for event in events:
-        asked = isinstance(event, StopRequested) or (asked and not isinstance(event, ResumeRequested))
-    return not asked and not state.phase.is_final
+        stop_requested = isinstance(event, StopRequested) or (stop_requested and not isinstance(event, ResumeRequested))
+    return not stop_requested and not state.phase.is_final
 
 
 def may_resume(state: RunState) -> bool:
-    """Whether a run is over and has not finished."""
+    """Return whether a run is over and did not finish."""
     return state.phase in (Phase.FAILED, Phase.KILLED)
 
 
 def resumed(state: RunState) -> RunState:
-    """A run at the beginning of its next life: of the one before it only remembers why each attempt ended.
+    """Return the state of a resumed run: only the causes of earlier attempts are kept.
 
-    Its user has acted, so budgets, time limit and warnings begin anew.
+    Budgets, time limit and warnings start anew, since the user has acted.
     """
     ending = state.ending
     if ending is None:

@@ -1,7 +1,7 @@
-"""Scalars in TensorBoard's files: the records of a file's end, and the few fields of them that say how far it is.
+"""Read scalars from the end of TensorBoard's event files.
 
-A record is its length, a checksum of that, data, a checksum of that. What is torn, damaged or of another kind is left
-out; nothing is believed that its checksum does not hold.
+A record is its length, a checksum of the length, data, and a checksum of the data. Records that are incomplete, damaged
+or of another kind are ignored; no record is used whose checksum is wrong.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from drumline.record import Record
 from drumline.run.progress import Progress
 
 _HEAD, _FOOT = 12, 4
-_LONGEST = 512  # a record with a scalar is shorter; histograms, images and graphs are not looked into
-_MOST = 64  # scalars; who writes many tags in each step has said the one of interest before that
+_LONGEST = 512  # a record with a scalar is shorter; histograms, images and graphs are not read
+_MOST = 64  # scalars; the one of interest is among them even if a script writes many tags
 _LENGTH = re.compile(rb"(?s)(?=(...\0\0\0\0\0....))")  # of a record below 16 MiB, and its checksum
 
-# As Keras, Estimator, Lightning and people call the loss of a training; of others nobody knows what they are.
+# Names of the training loss in Keras, Estimator, Lightning and common scripts.
 _LOSS = re.compile(r"(?i)(?:train(?:ing)?[_/ .-])?(?:loss|total_loss)(?:[_/ .-](?:train(?:ing)?|step))?|batch_loss")
 _EPOCH_LOSS = "epoch_loss"  # of Keras' callback, whose steps are epochs, counted from 0
 
@@ -34,7 +34,7 @@ class Scalar(Record):
 
 
 def read_scalars(tail: bytes, *, is_cut: bool) -> list[Scalar]:
-    """The last scalars in the end of a file, the newest first; `is_cut` if it may begin within a record."""
+    """Return the last scalars in the end of a file, newest first; `is_cut` if it may begin within a record."""
     records = list(_records(tail, _first_record(tail) if is_cut else 0))
     found: list[Scalar] = []
     for data, checksum in reversed(records):
@@ -46,7 +46,7 @@ def read_scalars(tail: bytes, *, is_cut: bool) -> list[Scalar]:
 
 
 def progress_in(scalars: list[Scalar], *, by_keras: bool) -> tuple[Progress, float] | None:
-    """How far these say that a training is, and when they were written; `by_keras` if its callback did that."""
+    """Return the progress in these scalars, and when it was written; `by_keras` if the Keras callback wrote them."""
     for newest in scalars:
         if by_keras and newest.tag == _EPOCH_LOSS:
             return Progress(epoch=newest.step + 1, loss=newest.value, is_latest=True), newest.at
@@ -56,7 +56,7 @@ def progress_in(scalars: list[Scalar], *, by_keras: bool) -> tuple[Progress, flo
 
 
 def _first_record(tail: bytes) -> int:
-    """Where the first whole record begins; the end if there is none."""
+    """Return the offset of the first complete record; the length if there is none."""
     for found in _LENGTH.finditer(tail):
         head = found[1]
         if struct.unpack_from("<I", head, 8)[0] == _masked_checksum(head[:8]):
@@ -65,7 +65,7 @@ def _first_record(tail: bytes) -> int:
 
 
 def _records(tail: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    """Records one behind the other, with the checksums of their data, until one is not there whole."""
+    """Yield records with the checksums of their data, up to the first incomplete one."""
     while at + _HEAD <= len(tail):
         length, checksum = struct.unpack_from("<QI", tail, at)
         end = at + _HEAD + length
@@ -76,7 +76,7 @@ def _records(tail: bytes, at: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _scalars(event: bytes) -> Iterator[Scalar]:
-    """The scalars of one event."""
+    """Yield the scalars of one event."""
     try:
         fields = dict(_fields(event))  # of a field that is repeated, the last: each writer has one summary in an event
         step, at, summary = fields.get(2, 0), fields.get(1), fields.get(5)
@@ -93,7 +93,7 @@ def _scalars(event: bytes) -> Iterator[Scalar]:
 
 
 def _number(value: dict[int, int | bytes]) -> float | None:
-    """A plain number, or a tensor of floats that is one."""
+    """Return a plain number, or the value of a scalar float tensor."""
     plain, tensor = value.get(2), value.get(8)
     if isinstance(plain, bytes) and len(plain) == 4:
         return float(struct.unpack("<f", plain)[0])
@@ -113,7 +113,7 @@ def _whole(value: int | bytes | None) -> int:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message: varints as numbers, all others as their bytes."""
+    """Yield the fields of a protobuf message: varints as numbers, all others as bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
@@ -145,7 +145,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def _table() -> tuple[int, ...]:
-    """Of CRC-32C, which the standard library has not."""
+    """Return the table of CRC-32C, which the standard library does not have."""
     table = []
     for byte in range(256):
         for _ in range(8):

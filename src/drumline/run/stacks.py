@@ -1,4 +1,4 @@
-"""Stacks of threads, as py-spy and Python's own fault handler print them, read back."""
+"""Parse stacks of threads as py-spy and Python's fault handler print them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from drumline.record import Record
 _SPY_THREAD = re.compile(r'Thread (?:0x)?[0-9A-Fa-f]+ \([^)]*\)(?:: "(?P<name>.*)")?')
 _OWN_THREAD = re.compile(r"(?:Current t|T)hread 0x[0-9a-f]+ .*\(most recent call first\):")
 _OWN_FRAME = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<name>.*)')
-_LONGEST = 4000  # characters of a line; a longer one is of no known shape
+_LONGEST = 4000  # characters of a line; a longer one has no known format
 
 
 class Frame(Record):
-    """A function that is being executed, and where it is; one of native code has no line."""
+    """A function that is being executed, and its place; native code has no line."""
 
     name: str
     file: str
@@ -22,24 +22,24 @@ class Frame(Record):
 
     @property
     def is_native(self) -> bool:
-        """Whether it is of compiled code."""
+        """Return whether it is compiled code."""
         return self.line is None
 
 
 class Thread(Record):
-    """What a thread is doing: the innermost frame first."""
+    """The frames of a thread, innermost first."""
 
     frames: tuple[Frame, ...]
     name: str = ""
 
 
 def read_threads(text: str) -> list[Thread]:
-    """All threads in a text, in its order; what is none of them is passed over."""
+    """Return all threads in a text, in its order; other lines are ignored."""
     return list(_threads(text))
 
 
 def main_thread(text: str) -> Thread | None:
-    """The main thread of the first process in a text: named so by py-spy, the last one of the fault handler."""
+    """Return the main thread of the first process: py-spy names it, the fault handler prints it last."""
     process = re.split(r"(?m)^Process \d+: .*$", text, maxsplit=2)
     threads = read_threads(process[1] if len(process) > 1 else text)
     named = (thread for thread in threads if thread.name == "MainThread")

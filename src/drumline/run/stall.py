@@ -1,4 +1,4 @@
-"""When a run is stalled: for how long it has taken no step, compared with how long it took before."""
+"""Detect stalled runs: the time without a step, compared with the longest time between earlier steps."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from drumline.record import Record
 from drumline.run.event import StepsStalled
 from drumline.words import format_duration
 
-# No step for so long, and for so many times the longest earlier gap, evaluation and saving included.
+# A run is stalled after this time without a step, if that is also this many times the longest earlier gap.
 SHORTEST_SECONDS = 60.0
 TIMES_LONGEST = 10
 
 
 class Gaps(Record):
-    """The last step that was seen, when, and the longest time between two steps; clock of the events."""
+    """The last step that was seen, its time by the clock of events, and the longest time between two steps."""
 
     at_seconds: float
     step: int | None = None
@@ -27,7 +27,7 @@ def with_step(gaps: Gaps | None, at_seconds: float, step: int | None) -> Gaps:
 
 
 def is_stalled(gaps: Gaps, now: float, lag_seconds: float = 0.0) -> bool:
-    """Whether no step was taken for longer than the steps before explain; they are seen up to `lag_seconds` late."""
+    """Return whether no step was taken for longer than earlier gaps explain; they are seen `lag_seconds` late."""
     if gaps.longest_seconds is None:
         return False
     return now - gaps.at_seconds >= max(SHORTEST_SECONDS + lag_seconds, TIMES_LONGEST * gaps.longest_seconds)

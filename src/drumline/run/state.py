@@ -1,4 +1,4 @@
-"""Where a run stands: one frozen value, made only by `run.fold`."""
+"""The state of a run: one frozen value, made by `run.fold`."""
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
@@ -23,7 +23,7 @@ from drumline.run.incarnation import Incarnation
 
 
 class Phase(StrEnum):
-    """A run's or a replica's state, as the user reads it."""
+    """The phase of a run or a replica, as it is shown."""
 
     CREATED = "CREATED"
     BUILDING = "BUILDING"
@@ -37,7 +37,7 @@ class Phase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen."""
+        """Return whether the run or replica is over."""
         return self in _FINAL
 
 
@@ -47,7 +47,7 @@ NOT_STARTED = (Phase.CREATED, Phase.PENDING, Phase.STARTING)
 
 
 class ReplicaState(Record):
-    """Where a replica stands in the current attempt."""
+    """The state of a replica in the current attempt."""
 
     phase: Phase = Phase.PENDING
     incarnation: int = 0
@@ -55,26 +55,26 @@ class ReplicaState(Record):
     reason: str = ""
     at_seconds: float = 0.0
     evidence: Evidence | None = None
-    waits: str = ""  # for what, until it starts, where its engine knows
+    waits: str = ""  # for what it waits until it starts, where its engine knows
 
 
 class Ending(Record):
-    """What the run, or this attempt of it, is coming to, and why."""
+    """The decided outcome of the run or the attempt, and why."""
 
     phase: Phase
     reason: str = ""
     cause: Cause | None = None
-    at_seconds: float | None = None  # when what decided it happened; None if it stands whatever else is told
+    at_seconds: float | None = None  # when the deciding event happened; None if no later report can change it
 
 
 class Revival(Record):
-    """Some of the line that start again while the others live on: who, why, and which restart of its class it is."""
+    """A restart of some replicas while the others continue: which, why, and the number of the restart in its class."""
 
     replicas: tuple[ReplicaId, ...]
     cause: Cause
     number: int
     budget: int
-    at_seconds: float  # when the cause fell
+    at_seconds: float  # when the cause failed
 
 
 class RunState(Record):
@@ -83,38 +83,38 @@ class RunState(Record):
     phase: Phase = Phase.CREATED
     attempt: int = 0
     replicas: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})
-    left: Mapping[str, int] = MappingProxyType({})  # how many of each role have not ended
-    waiting: int = 0  # how many have not started
-    helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # who work before the first attempt
-    tensorboard: ReplicaState | None = None  # beside the line, whatever the attempt; None while nobody wants it
-    tensorboard_address: str = ""  # once it answers
-    ending: Ending | None = None  # decided; what is left of the attempt is being stopped
-    verdict: str = ""  # why, in the words that were recorded
-    stacks_due: bool = False  # hung; nobody is stopped before everybody's stacks are saved
+    left: Mapping[str, int] = MappingProxyType({})  # number of replicas of each role that have not ended
+    waiting: int = 0  # number of replicas that have not started
+    helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # they run before the first attempt
+    tensorboard: ReplicaState | None = None  # independent of attempts; None before it is requested
+    tensorboard_address: str = ""  # when it answers
+    ending: Ending | None = None  # decided; the remaining replicas are being stopped
+    verdict: str = ""  # why, as it was recorded
+    stacks_due: bool = False  # hung; no replica is stopped before all stacks are saved
     stalled: StepsStalled | None = None  # it takes no steps
-    stepped: bool = False  # this attempt has taken a step, as far as anybody can tell
-    is_old: bool = False  # it has run so long that it may have taken steps which nobody saw
-    lingering: bool = False  # succeeded; the others may end by themselves for a while
+    stepped: bool = False  # a step of this attempt was seen
+    is_old: bool = False  # it has run so long that it may have taken steps that were not seen
+    lingering: bool = False  # succeeded; the remaining replicas may end by themselves for a while
     forced: bool = False  # the user wants no grace
     out_of_time: bool = False  # the run's time limit is over
-    causes: tuple[Cause, ...] = ()  # why each attempt before ended
-    verdicts: tuple[str, ...] = ()  # the same in the words that were recorded
+    causes: tuple[Cause, ...] = ()  # of earlier attempts
+    verdicts: tuple[str, ...] = ()  # the same as they were recorded
     named: tuple[Cause, ...] = ()  # the recorded cause of a run that fails for good; a second one corrects the first
     restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
-    delay_seconds: float | None = None  # before the next attempt, or before some return, once it is chosen
+    delay_seconds: float | None = None  # before the next attempt or revival, when it is chosen
     revivals: tuple[Revival, ...] = ()
-    reviving: tuple[ReplicaId, ...] = ()  # who are to return, once all of them have ended, unless it all ends
-    holding: bool = False  # they wait for a delay
-    forgiven: tuple[ReplicaId, ...] = ()  # whose end the others survived
-    resumes: int = 0  # how often its user went on with it after its end
-    waits: str = ""  # for what the attempt waits, and behind whom, until it is placed
+    reviving: tuple[ReplicaId, ...] = ()  # they restart when all of them have ended
+    holding: bool = False  # `reviving` wait for a delay
+    forgiven: tuple[ReplicaId, ...] = ()  # their exits did not end the attempt
+    resumes: int = 0  # how often the user resumed it
+    waits: str = ""  # for what the attempt waits until it is placed
     warnings: tuple[str, ...] = ()
     replica_ids: tuple[ReplicaId, ...] = ()  # of the gang, in the order of the plan
-    helper_ids: tuple[ReplicaId, ...] = ()  # of what works before the first attempt
+    helper_ids: tuple[ReplicaId, ...] = ()
 
     @property
     def known_cause(self) -> Cause | None:
-        """The cause of a run that has failed or fails for good, as soon as it is recorded."""
+        """Return the cause of a run that has failed or fails for good, when it is recorded."""
         if self.ending is None or self.ending.phase is not Phase.FAILED:
             return None
         if self.named:
@@ -123,29 +123,29 @@ class RunState(Record):
 
     @property
     def any_left(self) -> bool:
-        """Whether somebody of the line, or who helps it, may still have a process: nobody has seen all ends."""
+        """Return whether a replica or a helper may still have a process."""
         return any(self.left.values()) or self.any_helper_left
 
     @property
     def any_helper_left(self) -> bool:
-        """Whether a helper is not done."""
+        """Return whether a helper has not ended."""
         return any(not helper.phase.is_final for helper in self.helpers.values())
 
     def state_of(self, name: ReplicaId) -> ReplicaState | None:
-        """Where a replica or a helper stands, if it is one of this run's."""
+        """Return the state of a replica or helper; None if the run has none of this name."""
         if name == TENSORBOARD:
             return self.tensorboard
         return (self.helpers if name.is_helper else self.replicas).get(name)
 
     @property
     def all_states(self) -> dict[ReplicaId, ReplicaState]:
-        """Where the helpers and the replicas stand."""
+        """Return the states of all helpers and replicas."""
         beside = {TENSORBOARD: self.tensorboard} if self.tensorboard else {}
         return {**self.helpers, **self.replicas, **beside}
 
     @property
     def incarnations(self) -> dict[ReplicaId, int]:
-        """Who of the line is not in its first life in this attempt."""
+        """Return the incarnations of this attempt that are not 0."""
         return {name: each.incarnation for name, each in self.replicas.items() if each.incarnation}
 
     def current(self, names: Iterable[ReplicaId]) -> tuple[Incarnation, ...]:
@@ -154,25 +154,25 @@ class RunState(Record):
 
     @property
     def serves_tensorboard(self) -> bool:
-        """Whether TensorBoard may have a process."""
+        """Return whether TensorBoard may have a process."""
         return self.tensorboard is not None and not self.tensorboard.phase.is_final
 
     def with_warning(self, warning: str) -> Self:
-        """The same run with something to tell its user; told twice, it is one thing."""
+        """Return the state with a warning; each warning is kept once."""
         return self.replace(warnings=tuple(dict.fromkeys((*self.warnings, warning))))
 
     def with_helper(self, name: ReplicaId, now: ReplicaState) -> Self:
-        """The same run with one helper changed."""
+        """Return the state with one helper changed."""
         if name == TENSORBOARD:
             return self.replace(tensorboard=now)
         return self.replace(helpers={**self.helpers, name: now})
 
     def with_state(self, name: ReplicaId, now: ReplicaState) -> Self:
-        """Return the same run with one helper or replica changed."""
+        """Return the state with one helper or replica changed."""
         return self.with_helper(name, now) if name.is_helper else self.with_replica(name, now)
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
-        """The same run with one replica changed; the counts are kept, for thousands ask at every event."""
+        """Return the state with one replica changed; the counts are updated, not computed anew."""
         before = self.replicas[name]
         ended = now.phase.is_final - before.phase.is_final
         waiting = (now.phase in _WAITING) - (before.phase in _WAITING)
@@ -183,7 +183,7 @@ class RunState(Record):
         )
 
     def with_replicas(self, replicas: Mapping[ReplicaId, ReplicaState]) -> Self:
-        """The same run with all replicas new, and counted anew."""
+        """Return the state with these replicas."""
         left = {name.role: 0 for name in replicas}
         for name, replica in replicas.items():
             left[name.role] += not replica.phase.is_final
@@ -192,13 +192,13 @@ class RunState(Record):
 
 
 def is_past(state: RunState, event: Event) -> bool:
-    """Whether it is about an attempt or a life that is over; the run's own time limit is about all of them."""
+    """Return whether an event is about an attempt or incarnation that is over."""
     match event:
         case ReplicaStarted() | ReplicaWaits() | ReplicaExited():
             replica = state.state_of(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
-            if event.replica.is_helper:  # it knows no attempts, and lives once in each life of the run
+            if event.replica.is_helper:  # it belongs to no attempt, and runs once per resume
                 return event.incarnation > replica.incarnation
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case TensorBoardServed():

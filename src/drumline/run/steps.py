@@ -1,4 +1,4 @@
-"""The steps that a log counts, in the order in which it does: each with the byte by which it was said."""
+"""Read all steps that a log names, in order, each with its byte offset."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.run.progress import LONGEST_BYTES, newest_first, read_piece
 
 
 class Counted(Record):
-    """A step that a log says to have been taken, by one of its bytes; or an epoch, of one that knows no steps."""
+    """A step that a log names, and the offset of its end; or an epoch, in a log without steps."""
 
     end: int
     step: int | None
@@ -19,22 +19,22 @@ class Counted(Record):
 
     @property
     def order(self) -> tuple[int, int]:
-        """How far it is; a later one has more."""
+        """Return a key that sorts by progress."""
         return self.epoch or 0, self.step or 0
 
 
 class StepReader:
-    """Reads a log piece by piece from its beginning; an epoch that was announced holds for the bar below it."""
+    """Reads a log in pieces from its beginning; an announced epoch applies to the bar below it."""
 
     def __init__(self) -> None:
         self._epoch: int | None = None
         self._names_epochs = False
         self._rest = b""
-        self._is_cut = False  # the piece that goes on is too long to be read, and was dropped
+        self._is_cut = False  # the incomplete piece is too long, and was dropped
         self._offset = 0
 
     def read(self, data: bytes) -> Iterator[Counted]:
-        """Go on with these bytes; a last piece that may go on is kept for the next time."""
+        """Yield the steps in these next bytes; an incomplete last piece is kept for the next call."""
         data = self._rest + data
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._rest = data[whole:]
@@ -48,19 +48,19 @@ class StepReader:
             found = read_piece(piece)
             if found is None:
                 continue
-            if found.step is None and found.loss is None:  # an epoch is announced, and nothing of it is done
+            if found.step is None and found.loss is None:  # an epoch is only announced
                 self._epoch, self._names_epochs = found.epoch, True
                 continue
             epoch = found.epoch if found.epoch is not None else self._epoch
             if epoch is None and self._names_epochs:
-                continue  # behind the end of an epoch: an evaluation
+                continue  # after the end of an epoch: an evaluation
             yield Counted(start + piece.end, found.step, epoch, found.steps)
             if found.epoch is None and found.step == found.steps and piece.ends_line:
                 self._epoch = None
 
 
 def usual_stride(counted: Iterable[Counted]) -> int:
-    """How many steps lie between two that a log names, most often; 1 if it names too few to tell."""
+    """Return the most common number of steps between two that a log names; 1 if it names too few."""
     gaps: Counter[int] = Counter()
     before: Counted | None = None
     for each in counted:

@@ -1,4 +1,4 @@
-"""TensorBoard beside the line: when it is wanted, and what its end means, which is never the run's."""
+"""TensorBoard beside a run: when it starts, and what its exit means, which never ends the run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.run.failure import describe_exit, reason_of
 from drumline.run.state import Phase, RunState
 from drumline.run.verdict import ended_state, judge_exit
 
-# With this it says that it is not installed and cannot be, as sysexits.h has it for a service that is not available.
+# The exit code if TensorBoard is not installed and cannot be: EX_UNAVAILABLE of sysexits.h.
 UNAVAILABLE_CODE = 69
 
 
@@ -20,7 +20,7 @@ def may_serve(state: RunState) -> bool:
 
 
 def tensorboard_exited(plan: Plan, state: RunState, event: ReplicaExited) -> RunState:
-    """What the end of TensorBoard makes of a run: nothing, or a warning if nobody asked for that end."""
+    """Return the state after the exit of TensorBoard, with a warning if it was not stopped."""
     state = state.replace(tensorboard_address="")
     if state.ending and not state.any_left:
         return state.with_helper(TENSORBOARD, judge_exit(state.ending, event))
@@ -31,7 +31,7 @@ def tensorboard_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Run
 
 
 def pythons(plan: Plan) -> tuple[str, ...]:
-    """Where TensorBoard may be installed, if it gets no environment of its own: by what the line runs, or would."""
+    """Return the interpreters that may have TensorBoard, if it gets no environment of its own."""
     words = (replica.argv[0] for replica in plan.replicas if replica.id == plan.chief)
     own = (word for word in words if re.fullmatch(r"(.*/)?python[0-9.]*", word))
     return tuple(dict.fromkeys((*own, "python")))
@@ -40,10 +40,11 @@ def pythons(plan: Plan) -> tuple[str, ...]:
 def _describe(run: str, exit_: Exit) -> str:
     if exit_.code == UNAVAILABLE_CODE:
         return (
-            "TensorBoard is not installed and could not be; the training goes on without it: `pip install tensorboard`"
-            f" where the training runs, or say `tensorboard: false`; `drumline logs {run}.tensorboard` says more"
+            "TensorBoard is not installed and could not be; the training continues without it: `pip install"
+            " tensorboard` where the training runs, or set `tensorboard: false`;"
+            f" `drumline logs {run}.tensorboard` shows more"
         )
     return (
-        f"TensorBoard failed ({describe_exit(exit_)}); the training goes on without it:"
-        f" `drumline logs {run}.tensorboard` says why"
+        f"TensorBoard failed ({describe_exit(exit_)}); the training continues without it:"
+        f" `drumline logs {run}.tensorboard` shows why"
     )

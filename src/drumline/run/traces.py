@@ -1,28 +1,28 @@
-"""Where the traces of a replica's life lie inside its run's folder: the same for every way to start one."""
+"""Names of the files of an incarnation in its run's folder, the same on every engine."""
 
 from __future__ import annotations
 
 from drumline.plan.types import ReplicaId
 
-LOG = "log"  # its stdout and stderr, nothing in between
-TRACE = "keeper"  # locked while its keeper lives
-GROUP = "group"  # its cgroup, while that is there
-REPORT = "report"  # how far it is, as its script said last
+LOG = "log"  # stdout and stderr
+TRACE = "keeper"  # locked while its keeper runs
+GROUP = "group"  # its cgroup, while it exists
+REPORT = "report"  # progress, as its script reported last
 ERROR = "error"  # the exception that ended its script
-MARKS = "marks"  # which byte of the log was written by when
-MARK_FORMAT = "<dQ"  # of each: when (UTC, seconds; negative: not exactly), how many bytes there were by then
-STEPS = "steps"  # which step was reached by when, of a script whose log names none
-STEP_FORMAT = "<dqq"  # of each: when it was seen (UTC, seconds), the epoch and the step; -1 is not known
-CURSOR = "cursor"  # how much of the log is here, of one that comes from elsewhere
-ADDRESS = "address"  # where it is to be reached, of a helper that can be
-STACKS = "stacks"  # what its threads were doing, when nobody got on
-USAGE = "usage"  # what it used so far, where that has to be added up
-PLACES = "places"  # beside the lives of an attempt: on which host each of them is
-UNREACHED = "unreached"  # beside the journal: the hosts that could not be asked whether anything is left
-METRICS = "metrics"  # what it used, sample by sample
+MARKS = "marks"  # when each byte of the log was written
+MARK_FORMAT = "<dQ"  # time (UTC, seconds; negative: not exact), size of the log at that time
+STEPS = "steps"  # when each step was reached, if the log names none
+STEP_FORMAT = "<dqq"  # time (UTC, seconds), epoch and step; -1 is not known
+CURSOR = "cursor"  # how much of a remote log was copied
+ADDRESS = "address"  # address of a helper that serves
+STACKS = "stacks"  # stacks of its threads, saved when the run hung or on request
+USAGE = "usage"  # what it used so far, where that has to be summed up
+PLACES = "places"  # in an attempt's folder: the host of each replica
+UNREACHED = "unreached"  # in the run's folder: hosts on which processes may be left
+METRICS = "metrics"  # samples of what it used
 
 
 def trace_dir(replica: ReplicaId, attempt: int, incarnation: int = 0) -> str:
-    """The folder of one life of a replica, below the run's."""
+    """Return the folder of one incarnation, relative to the run's folder."""
     life = f"{replica}+{incarnation}" if incarnation else str(replica)
     return f"attempts/{attempt}/{life}"

@@ -1,4 +1,4 @@
-"""Hosts of which nobody could say whether anything of a run is left there, and until when that can be."""
+"""Hosts on which processes of a run may be left, since they could not be asked, and until when."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from drumline.record import Record
 
 
 class UnverifiedHost(Record):
-    """A host that could not be asked; by the time of `until`, whatever lived there has ended by its lease."""
+    """A host that could not be asked; at the time `until`, all processes there have ended by their lease."""
 
     host: str
-    until: float | None = None  # seconds since 1970; None while the host may still be spoken to, or without a lease
+    until: float | None = None  # seconds since 1970; None while the host may still answer, or without a lease
     lease_seconds: float | None = None  # None: without a lease
 
 
 def unverified_from_text(text: str) -> list[UnverifiedHost]:
-    """Read a line for each host: its name, and the time if there is one."""
+    """Read one host per line: its name, and the time if there is one."""
     words = [line.split() for line in text.splitlines() if line.strip()]
     return [UnverifiedHost(host, float(until[0]) if until else None) for host, *until in words]
 
 
-def unverified_to_text(doubts: Iterable[UnverifiedHost]) -> str:
-    """Write them down."""
-    lines = (each.host if each.until is None else f"{each.host} {each.until:.0f}" for each in doubts)
+def unverified_to_text(hosts: Iterable[UnverifiedHost]) -> str:
+    """Return one line per host, as `unverified_from_text` reads them."""
+    lines = (each.host if each.until is None else f"{each.host} {each.until:.0f}" for each in hosts)
     return "".join(f"{line}\n" for line in sorted(lines))

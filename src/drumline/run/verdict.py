@@ -1,4 +1,4 @@
-"""What the end of a replica means, for itself and for the others: the first to go is the cause."""
+"""What the exit of a replica means: the first replica to end is the cause."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from drumline.run.hang import aborted_for_stacks
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.success import can_fail_run
 
-# Whoever leaves first takes the others along, whatever its exit code: a peer's 0 so long before a crash is its cause.
-# In less time nobody notices that a peer has left.
+# A replica that exits ends the others, whatever its exit code: an exit with 0 this many seconds (least and most) before
+# a crash is its cause. Peers do not notice an exit in less time.
 CONSEQUENCE_SECONDS = (0.05, 15.0)
 
 
 def ended_before_decision(event: ReplicaExited, state: RunState) -> bool:
-    """Whether an end came before what decided, and is only told after it.
+    """Return whether an exit happened before the one that decided, and is only reported after it.
 
-    An end that nobody saw has only the time when it was noticed, and proves nothing.
+    The time of an exit that was not observed is only when it was noticed, and proves nothing.
     """
     decided = state.ending.at_seconds if state.ending else None
     return decided is not None and event.exit.seen and event.at_seconds < decided
 
 
 def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
-    """Whoever went first, whatever its exit code, now that this one has failed."""
+    """Return the cause of a failed replica: the first replica that exited, whatever its exit code."""
     exit_, reason = event.exit, reason_of(event.exit)
     own = own_error(event.evidence)
-    # Only a framework ties its replicas together; a plain command, or one that was not there, falls by itself, and so
-    # does whoever has eaten all its memory or says what it did wrong.
+    # Replicas depend on each other only in a framework. A plain command, a missing command, one that ran out of memory
+    # and one with an error of its own fail by themselves.
     alone = own or reason in ("CannotExecute", "OutOfMemory")
     if plan.framework != "plain" and failed_by_itself(exit_, plan.framework) and not alone:
         shortest, longest = CONSEQUENCE_SECONDS
-        gone = [
+        finished = [
             (replica.at_seconds, name)
             for name, replica in state.replicas.items()
             if replica.exit is not None
@@ -40,21 +40,21 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
             and can_fail_run(name)
             and shortest <= event.at_seconds - replica.at_seconds <= longest
         ]
-        if gone:
-            at_seconds, first = min(gone)
-            after = f"{event.replica} fell {event.at_seconds - at_seconds:.1f} s later: {describe_exit(exit_)}"
+        if finished:
+            at_seconds, first = min(finished)
+            after = f"{event.replica} failed {event.at_seconds - at_seconds:.1f} s later: {describe_exit(exit_)}"
             return Cause(first, state.attempt, Exit(code=0, message=after), "crash", "LeftEarly")
     reason = "LeftEarly" if exit_.ok else reason
     return Cause(event.replica, state.attempt, exit_, failure_class(exit_, plan.framework), reason, own)
 
 
 def own_error(evidence: Evidence | None) -> str:
-    """What a replica says that it did wrong itself; nothing of one that only reports on others."""
+    """Return the error of the replica itself; empty if it only reports on others."""
     return evidence.said if evidence and not evidence.reports else ""
 
 
 def ending_on_request(ending: Ending | None, at_seconds: float, reason: str = "Asked") -> Ending:
-    """A run that has already succeeded stays a success; one that is failing or waiting is killed, not restarted."""
+    """Return the ending after a stop request: a success stays a success, anything else is killed and not restarted."""
     if ending and ending.phase is Phase.FINISHED:
         return ending.replace(at_seconds=None)
     if ending and ending.phase is Phase.KILLED:
@@ -65,25 +65,25 @@ def ending_on_request(ending: Ending | None, at_seconds: float, reason: str = "A
 
 
 def judge_exit(ending: Ending, event: ReplicaExited) -> ReplicaState:
-    """Where a replica stands that ended after it was decided what the run comes to."""
+    """Return the state of a replica that ended after the ending was decided."""
     phase, reason = _judged_phase(ending, event)
     return ended_state(event, phase, reason)
 
 
 def ended_state(event: ReplicaExited, phase: Phase, reason: str = "") -> ReplicaState:
-    """Where a replica stands that ended like this."""
+    """Return the state of a replica after this exit."""
     return ReplicaState(phase, event.incarnation, event.exit, reason, event.at_seconds, event.evidence)
 
 
 def _judged_phase(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
     if ending.phase is Phase.FINISHED:
         return Phase.FINISHED, "" if event.exit.ok else "RunOver"
-    culprit = ending.cause.replica if ending.cause else None
-    if ending.phase is Phase.KILLED or culprit is None:
+    cause = ending.cause.replica if ending.cause else None
+    if ending.phase is Phase.KILLED or cause is None:
         return Phase.KILLED, ending.reason
-    if culprit == event.replica:  # it was stopped because it had not started
+    if cause == event.replica:  # it was stopped because it had not started
         return Phase.FAILED, ending.reason
-    # Its own fault, whoever went first.
+    # It failed by itself, whichever replica ended first.
     if ran_out_of_memory(event.exit) or (failed_by_itself(event.exit) and own_error(event.evidence)):
         return Phase.FAILED, reason_of(event.exit)
     if failed_by_itself(event.exit) and not aborted_for_stacks(ending, event.exit):

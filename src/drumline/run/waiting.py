@@ -1,4 +1,4 @@
-"""Waiting: what replicas that have not started make of their run."""
+"""Replicas that have not started, and what that means for their run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Late = tuple[ReplicaId, ...]
 
 
 def cannot_start(state: RunState, event: ReplicaWaits) -> tuple[Late, Cause | None]:
-    """Return as `missed` a replica that will not start however long it waits."""
+    """Return the result of `start_timed_out` for a replica that will never start; nothing for any other."""
     name, replica_state = event.replica, state.state_of(event.replica)
     if replica_state is None or replica_state.phase not in NOT_STARTED or name == TENSORBOARD:
         return (), None
@@ -24,13 +24,13 @@ def cannot_start(state: RunState, event: ReplicaWaits) -> tuple[Late, Cause | No
 
 
 def start_timed_out(plan: Plan, state: RunState) -> tuple[Late, Cause | None]:
-    """Who has not started in time, and why that ends the attempt; None if it does not, since nobody of them counts."""
+    """Return the replicas that did not start in time, and the cause if one of them can fail the run."""
     late = tuple(name for name, each in state.replicas.items() if each.phase is Phase.STARTING)
     counting = [name for name in late if can_fail_run(name)]
     if not counting:
         return late, None
-    told = [name for name in counting if state.replicas[name].waits]
-    first = (told or counting)[0]
+    explained = [name for name in counting if state.replicas[name].waits]
+    first = (explained or counting)[0]
     words = f"did not start within {plan.timeouts.start_seconds:g} s"
     if waits := state.replicas[first].waits:
         words += f": {waits}"

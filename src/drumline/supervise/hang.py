@@ -184,7 +184,7 @@ async def take_stacks(
     await save_stacks(session, action.incarnations, gently=False)
     found = read_activities(run_dir, action.incarnations, stopped)
     # A replica that ended before its stacks were taken has none either, and is not the cause.
-    seen = {name: each for name, each in found.items() if each.doing is not ActivityKind.UNKNOWN or not has_ended(name)}
+    seen = {name: each for name, each in found.items() if each.kind is not ActivityKind.UNKNOWN or not has_ended(name)}
     blame = find_blocking_replica(seen)
     tell(StacksTaken(action.attempt, blame.replica, blame.message))
 

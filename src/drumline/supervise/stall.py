@@ -118,7 +118,7 @@ class StallWatch:
         if attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, running, stopped)
-        known = any(each.doing is not ActivityKind.UNKNOWN for each in found.values())
+        known = any(each.kind is not ActivityKind.UNKNOWN for each in found.values())
         blame = find_blocking_replica(found) if known else Diagnosis(None, "")
         lasted = round(self._clock() - gaps.at_seconds, 3)
         self._tell(StepsStalled(attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))

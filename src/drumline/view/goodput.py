@@ -65,26 +65,26 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
     """Account for a run's life so far; None for one that nobody has begun to look after."""
     if not history.records:
         return None
-    happenings = _happenings(history.records)
-    end = happenings[-1].at + now.seconds_since(moment_of(history.records[-1]))
-    timeline = make_timeline(history.plan, happenings, end)
-    noticed = _noticed(happenings)
+    events = _events(history.records)
+    end = events[-1].at + now.seconds_since(moment_of(history.records[-1]))
+    timeline = make_timeline(history.plan, events, end)
+    noticed = _noticed(events)
     steps: dict[Key, Steps] = {}
     for replica in step_sources(history.plan):
-        steps = _steps_of(folder, replica, timeline, history.records, happenings, noticed)
+        steps = _steps_of(folder, replica, timeline, history.records, events, noticed)
         if steps:
             break
     for key in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
         first = noticed[key].replace(step=None)
         steps[key] = Steps(first, first, is_known=False)
-    for key, lapse in _stalls(happenings):
+    for key, lapse in _stalls(events):
         own = steps.get(key)
         if own and all(each.end <= lapse.start or each.start >= lapse.end for each in own.lapses):
             steps[key] = own.replace(lapses=(*own.lapses, lapse))
     return account_time(timeline, steps)
 
 
-def _happenings(records: Sequence[Entry]) -> list[TimedEvent]:
+def _events(records: Sequence[Entry]) -> list[TimedEvent]:
     """The journal by the clock of the run's own life, which begins with it and never goes back."""
     passed, found = 0.0, []
     for before, record in zip((records[0], *records[:-1]), records, strict=True):
@@ -93,10 +93,10 @@ def _happenings(records: Sequence[Entry]) -> list[TimedEvent]:
     return found
 
 
-def _stalls(happenings: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
+def _stalls(events: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
     """The times without a step that were recorded and are over, by attempt."""
     stalled: StepsStalled | None = None
-    for each in happenings:
+    for each in events:
         event = each.event
         if isinstance(event, StepsStalled):
             stalled = event
@@ -105,11 +105,11 @@ def _stalls(happenings: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
             yield (event.attempt, 0), Lapse("idle", end - (event.at_seconds - stalled.at_seconds), end)
 
 
-def _noticed(happenings: Sequence[TimedEvent]) -> dict[Key, Point]:
+def _noticed(events: Sequence[TimedEvent]) -> dict[Key, Point]:
     """The first step of each attempt, as far as its supervisor noticed one."""
     return {
         (each.event.attempt, 0): Point(each.at - max(0.0, each.since_boot - each.event.at_seconds), each.event.step)
-        for each in happenings
+        for each in events
         if isinstance(each.event, FirstStepTaken)
     }
 
@@ -119,33 +119,33 @@ def _steps_of(
     replica: ReplicaId,
     timeline: Timeline,
     records: Sequence[Entry],
-    happenings: Sequence[TimedEvent],
+    events: Sequence[TimedEvent],
     noticed: Mapping[Key, Point],
 ) -> dict[Key, Steps]:
-    """What one replica showed of its steps in each stretch."""
+    """What one replica showed of its steps in each uptime."""
     found: dict[Key, Steps] = {}
     reached: Point | None = None
-    for stretch in timeline.stretches:
-        life = _life(folder, replica, stretch, records, happenings)
-        first = noticed.get(stretch.key)
+    for uptime in timeline.uptimes:
+        life = _life(folder, replica, uptime, records, events)
+        first = noticed.get(uptime.key)
         steps = life and (
             _read_log(life, reached, first) or _read_noted(life, reached, first) or _read_report(life, reached, first)
         )
         if steps:
-            found[stretch.key] = steps
+            found[uptime.key] = steps
             reached = max((steps.last, reached or steps.last), key=lambda point: point.order)
     return found
 
 
 def _life(
-    folder: RunFolder, replica: ReplicaId, stretch: Uptime, records: Sequence[Entry], happenings: Sequence[TimedEvent]
+    folder: RunFolder, replica: ReplicaId, uptime: Uptime, records: Sequence[Entry], events: Sequence[TimedEvent]
 ) -> _LogTraces | None:
-    own = (replica, *stretch.key)
+    own = (replica, *uptime.key)
 
     def is_start(event: Event) -> bool:
         return isinstance(event, ReplicaStarted) and (event.replica, event.attempt, event.incarnation) == own
 
-    for record, happening in zip(records, happenings, strict=True):
+    for record, happening in zip(records, events, strict=True):
         if is_start(record.event):
             return _LogTraces(folder.path / trace_dir(*own), record.at, happening.at)
     return None

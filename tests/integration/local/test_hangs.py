@@ -134,7 +134,7 @@ def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
     assert run.cause.reason == "RendezvousTimeout"
     (failed,) = [event for event in run.events if isinstance(event, RendezvousFailed)]
     first = next(event.addresses[0] for event in run.events if isinstance(event, AttemptPlaced))
-    assert f"worker.1 has not called {first}" in failed.message
+    assert f"worker.1 has not connected to {first}" in failed.message
     assert "prepare" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 

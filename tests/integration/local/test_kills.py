@@ -70,7 +70,7 @@ def test_a_killed_evaluator_does_not_end_the_training(workspace: Workspace) -> N
     wait_until(lambda: run.replica_phase("evaluator.0") is Phase.FAILED)
     workspace.write("done", "")
     (warning,) = run.wait_for(Phase.FINISHED).warnings
-    assert warning == "evaluator.0 failed (killed by signal 9 (KILL)); the training goes on without it"
+    assert warning == "evaluator.0 failed (killed by signal 9 (KILL)); the training continues without it"
 
 
 def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(workspace: Workspace) -> None:

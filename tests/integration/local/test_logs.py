@@ -161,5 +161,5 @@ def test_what_a_run_warns_of_is_said_when_it_happens(workspace: Workspace) -> No
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     said = texts(workspace.run("logs", run.id).out)
-    warning = "Warning: evaluator.0 failed (exit code 3); the training goes on without it"
+    warning = "Warning: evaluator.0 failed (exit code 3); the training continues without it"
     assert said.index(warning) < said.index("--> FINISHED")

@@ -76,8 +76,8 @@ def test_py_spy_sees_where_a_process_is_and_leaves_it_alone(target: Target, gent
     assert "rest (" in text
     assert "other (" in text
     standing = read_activity(text)
-    assert (standing.doing, standing.place) == (ActivityKind.ELSEWHERE, "rests.py:6")
-    assert standing.word == "rest" if gently else standing.word in ("sleep", "rest")
+    assert (standing.kind, standing.place) == (ActivityKind.ELSEWHERE, "rests.py:6")
+    assert standing.function == "rest" if gently else standing.function in ("sleep", "rest")
 
 
 def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -> None:
@@ -87,7 +87,7 @@ def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -
     assert text.startswith("Fatal Python error: Aborted")
     assert "ready" not in text
     found = read_activity(text)
-    assert (found.doing, found.word, found.place) == (ActivityKind.ELSEWHERE, "rest", "rests.py:6")
+    assert (found.kind, found.function, found.place) == (ActivityKind.ELSEWHERE, "rest", "rests.py:6")
 
 
 def test_without_py_spy_nobody_is_harmed_by_a_gentle_look(target: Target) -> None:

@@ -93,7 +93,7 @@ def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, s
   File "/home/you/train.py", line 7 in <module>
 """
     found = {CHIEF: read_activity(chief), FIRST: Activity(ActivityKind.SERVES, "join")}
-    assert found[CHIEF].doing is ActivityKind.WAITS
+    assert found[CHIEF].kind is ActivityKind.WAITS
     assert find_blocking_replica(found).replica is None
 
 
@@ -104,7 +104,7 @@ def test_who_is_stopped_needs_no_stack() -> None:
 
 def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
     found = activities("tensorflow-ps", "native")
-    assert found[FIRST].doing is ActivityKind.SERVES
+    assert found[FIRST].kind is ActivityKind.SERVES
     message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
     assert find_blocking_replica(found) == Diagnosis(ReplicaId("ps", 0), message)
 
@@ -113,8 +113,8 @@ def at(word: str, place: str = "train.py:3") -> Activity:
     return Activity(ActivityKind.ELSEWHERE, word, place)
 
 
-def waits(word: str, *, surely: bool = True) -> Activity:
-    return Activity(ActivityKind.WAITS, word, "train.py:9", surely)
+def waits(word: str, *, is_certain: bool = True) -> Activity:
+    return Activity(ActivityKind.WAITS, word, "train.py:9", is_certain)
 
 
 SERVES, UNKNOWN, STOPPED = (
@@ -167,7 +167,7 @@ def test_what_is_said_of_a_line_depends_on_who_waits(
         ({FIRST: waits("a"), ReplicaId("evaluator", 0): at("x")}, True),
         ({FIRST: waits("a"), SECOND: at("x")}, False),
         ({FIRST: waits("a"), SECOND: UNKNOWN}, False),
-        ({FIRST: waits("a"), SECOND: waits("b", surely=False)}, False),
+        ({FIRST: waits("a"), SECOND: waits("b", is_certain=False)}, False),
         ({FIRST: STOPPED}, False),
     ],
 )
@@ -176,7 +176,7 @@ def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, A
 
 
 @pytest.mark.parametrize(
-    ("scene", "form", "surely"),
+    ("scene", "form", "is_certain"),
     [
         ("torch-sleep", "plain", True),
         ("torch-ddp", "native", True),
@@ -186,9 +186,9 @@ def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, A
         ("tensorflow-sleep", "native", False),  # an epoch may be one step
     ],
 )
-def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, surely: bool) -> None:
+def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, is_certain: bool) -> None:
     found = activities(scene, form)[FIRST]
-    assert (found.doing, found.surely) == (ActivityKind.WAITS, surely)
+    assert (found.kind, found.is_certain) == (ActivityKind.WAITS, is_certain)
 
 
 def test_threads_of_both_printers_are_read() -> None:
@@ -270,7 +270,7 @@ def activity_in(*frames: str) -> Activity:
 
 def test_native_code_that_waits_for_the_others_is_the_word_where_there_is_no_other() -> None:
     found = activity_in("epoll_wait (libc.so.6)", "c10d::Wait<int>(x) (libtorch.so)", "main (/home/me/train.py:7)")
-    assert found == Activity(ActivityKind.WAITS, "c10d::Wait", "train.py:7", surely=True)
+    assert found == Activity(ActivityKind.WAITS, "c10d::Wait", "train.py:7", is_certain=True)
 
 
 def test_compiled_code_without_python_is_called_by_its_innermost_frame() -> None:

@@ -50,7 +50,7 @@ def test_what_a_run_waits_for_is_said_until_it_has_it(events: tuple[str, ...], w
     ("event", "words"),
     [
         ("worker.1 signal 9", "worker.1 rejoins (restart 1 of 2): killed by signal 9 (KILL)"),
-        ("chief.0 exits 3", "chief.0 comes back (restart 1 of 2): exit code 3"),
+        ("chief.0 exits 3", "chief.0 restarts (restart 1 of 2): exit code 3"),
     ],
 )
 def test_a_replica_that_returns_alone_is_named_with_the_reason_and_the_budget(event: str, words: str) -> None:
@@ -60,5 +60,5 @@ def test_a_replica_that_returns_alone_is_named_with_the_reason_and_the_budget(ev
 
 def test_replicas_that_start_again_together_are_named_with_the_one_whose_end_is_the_reason() -> None:
     (revival,) = told("chief worker ps crash=2", "running", "stepped", "ps.0 exits 1").state.revivals
-    again = "chief.0, worker.0 and ps.0 start again from the checkpoint (restart 1 of 2)"
-    assert describe_revival(revival) == f"{again}, since what ps.0 held is lost: exit code 1"
+    again = "chief.0, worker.0 and ps.0 restart from the checkpoint (restart 1 of 2)"
+    assert describe_revival(revival) == f"{again}, since the variables on ps.0 are lost: exit code 1"

@@ -50,14 +50,14 @@ def test_a_run_without_a_budget_does_not_come_back_and_still_names_its_cause() -
 
 def test_who_is_named_though_another_was_hurt_is_wrong() -> None:
     outcome = seen("worker*2 crash=1", "worker.0 exits 1", "worker.1 signal 9")
-    assert check_cause(outcome, WORKER, Fault.KILL) == "worker.0 is named, and it was worker.1"
+    assert check_cause(outcome, WORKER, Fault.KILL) == "worker.0 is named as the cause; the fault was in worker.1"
 
 
 def test_a_harm_that_nobody_noticed_names_nobody() -> None:
     outcome = seen("worker*2 crash=1")
     assert outcome.noticed_at is None
     assert not outcome.is_running
-    assert check_cause(outcome, WORKER, Fault.PAUSE) == "nobody is named, and it was worker.1"
+    assert check_cause(outcome, WORKER, Fault.PAUSE) == "no cause is named; the fault was in worker.1"
 
 
 def test_an_evaluator_that_falls_is_named_though_the_training_goes_on() -> None:

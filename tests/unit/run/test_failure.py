@@ -29,7 +29,7 @@ ENDS = [
     (Exit(signal=15), "killed by signal 15 (TERM)", "Signalled", "preempted", False),
     (Exit(signal=99), "killed by signal 99", "Signalled", "crash", True),
     (Exit(1, reason="Evicted"), "exit code 1", "Evicted", "preempted", False),
-    (UNSEEN, "ended unseen", "ExitUnknown", "lost", False),
+    (UNSEEN, "its end was not observed", "ExitUnknown", "lost", False),
     (Exit(message="its keeper is gone"), "its keeper is gone", "ExitUnknown", "lost", False),
     (
         Exit(signal=9, message="out of memory: it used 1.0 GiB, all of it", out_of_memory=True),

@@ -197,7 +197,7 @@ def test_a_chief_that_returns_alone_begins_anew_and_a_worker_that_does_takes_not
         (15, ReplicaStarted(chief, 0, 1)),
     ]
     timeline = make_timeline(plan, happenings(plan, events), 30)
-    assert [each.key for each in timeline.stretches] == [(0, 0), (0, 1)]
+    assert [each.key for each in timeline.uptimes] == [(0, 0), (0, 1)]
     goodput = account_time(timeline, {(0, 0): seen((4, 1), (9, 20)), (0, 1): seen((17, 11), (29, 40), regained=20)})
     assert (goodput.seconds, goodput.waiting_seconds, goodput.down_seconds) == (30, 1, 4)
     assert (goodput.starting_seconds, goodput.recomputed_seconds, goodput.productive_seconds) == (3 + 3, 3, 6 + 10)
@@ -287,7 +287,7 @@ def test_the_kinds_of_any_incarnation_add_up_to_it(plan: Plan, seed: int) -> Non
         at += random.random()
         happenings.append(TimedEvent(at, random.uniform(0, 100), *each))
     timeline = make_timeline(plan, happenings, at + 1)
-    keys = [each.key for each in timeline.stretches]
+    keys = [each.key for each in timeline.uptimes]
     assert len(set(keys)) == len(keys)
     some = {key: any_steps(random, at) for key in keys if random.random() < 0.8}
     goodput = account_time(timeline, some)

@@ -87,15 +87,15 @@ def test_a_failure_that_is_told_late_is_charged_to_no_budget_and_gives_no_warnin
 
 def test_how_many_workers_a_training_goes_on_with_is_said() -> None:
     state = tell("running; stepped; worker.0 exits 1; worker.1 exits 1", plan="chief worker*3 ps")
-    fell = "(exit code 1), and its budget of restarts (crash: 0) has nothing left; the training goes on with"
-    assert state.warnings == (f"worker.0 fell {fell} 2 workers", f"worker.1 fell {fell} one worker")
+    failed = "(exit code 1), and its restart budget (crash: 0) is used up; the training continues with"
+    assert state.warnings == (f"worker.0 failed {failed} 2 workers", f"worker.1 failed {failed} one worker")
     assert state.forgiven == (ReplicaId("worker", 0), ReplicaId("worker", 1))
 
 
 def test_an_evaluator_that_fails_is_said_loudly_once() -> None:
     words = "running; evaluator.0 exits 3 at 100; chief.0 exits 1 at 102; worker.0 exits 1 at 101"
     assert tell(words, plan="chief worker*2 evaluator").warnings == (
-        "evaluator.0 failed (exit code 3); the training goes on without it",
+        "evaluator.0 failed (exit code 3); the training continues without it",
     )
 
 
@@ -103,7 +103,7 @@ def test_that_nothing_is_started_again_is_said_with_what_would() -> None:
     words = "accepted; placed; everybody starts; worker.0 exits 1"
     state = tell(words, plan="worker crash=3")
     assert state.warnings == (
-        "not started again, since worker.0 fell before its first step; `restart: {early: 3}` would",
+        "no restart, since worker.0 failed before its first step; `restart: {early: 3}` allows it",
     )
     assert state.ending
     assert state.ending.cause

@@ -89,7 +89,7 @@ def test_of_two_that_are_missed_equally_it_is_the_one_that_the_first_to_leave_mi
 def test_who_was_named_and_stopped_while_it_ended_with_an_exception_is_the_cause() -> None:
     cause = cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, OWN, signal=15))
     assert (cause.replica, cause.said) == (worker(1), "ValueError: bad row")
-    assert cause.exit.message.endswith("worker.0 left first: connection reset by peer")
+    assert cause.exit.message.endswith("worker.0 ended first: connection reset by peer")
 
 
 def test_who_reports_that_a_living_peer_has_gone_and_names_it_is_still_the_first_to_go() -> None:
@@ -107,7 +107,7 @@ def test_of_two_that_have_only_each_other_and_miss_each_other_nobody_is_named() 
         ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
         cause = cause_of(*ends)
         assert (cause.replica, cause.failure, cause.reason) == (None, "lost", "Unreachable")
-        said = f"worker.0 and worker.1 lost each other; worker.{first} left first: timed out in a collective"
+        said = f"worker.0 and worker.1 lost each other; worker.{first} ended first: timed out in a collective"
         assert cause.exit.message == said
         standing = state_after(*ends).replicas.values()
         assert [f"{each.phase} {each.reason}" for each in standing] == ["FAILED Consequence"] * 2
@@ -125,7 +125,7 @@ def test_a_chief_that_all_others_miss_is_meant_even_if_it_was_the_first_to_compl
     ends += [end(index, 10.0 + index, blaming(SILENT, 0), code=1) for index in (1, 2)]
     cause = cause_of(*ends, workers=3)
     assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "Unreachable")
-    assert cause.exit.message == "could not be reached; worker.1 says: timed out in a collective"
+    assert cause.exit.message == "could not be reached; worker.1 reported: timed out in a collective"
 
 
 @pytest.mark.parametrize("reason", ["HostLost", "NodeLost"])
@@ -180,7 +180,7 @@ def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
     ending = reconsider_cause(plan, state).ending
     assert ending is not None
     assert ending.cause == Cause(
-        worker(1), 0, Exit(message="failed, and did not end; no step for 60 s"), "crash", "Exited", OWN.said
+        worker(1), 0, Exit(message="failed and did not end; no step for 60 s"), "crash", "Exited", OWN.said
     )
     quiet = state.replace(replicas={**replicas, worker(1): replicas[worker(1)].replace(evidence=None)})
     assert reconsider_cause(plan, quiet) == quiet

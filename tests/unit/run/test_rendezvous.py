@@ -38,9 +38,9 @@ def missing(text: str, *, listen: str = "", call: str = "", alive: str = "") -> 
         ("chief worker ps", "worker.0 ps.0", "", []),
         ("worker*2 evaluator", "worker.0 worker.1", "", []),
         ("worker*2 framework=torch", "", "", ["worker.0 does not listen on 10.0.0.0:2000"]),
-        ("worker*2 framework=torch", "worker.0", "", ["worker.1 has not called 10.0.0.0:2000"]),
+        ("worker*2 framework=torch", "worker.0", "", ["worker.1 has not connected to 10.0.0.0:2000"]),
         ("worker*2 framework=torch", "worker.0", "worker.1", []),
-        ("worker*3 framework=jax", "worker.0", "worker.2", ["worker.1 has not called 10.0.0.0:2000"]),
+        ("worker*3 framework=jax", "worker.0", "worker.2", ["worker.1 has not connected to 10.0.0.0:2000"]),
     ],
 )
 def test_who_is_not_where_the_others_expect_it_is_missing(
@@ -75,5 +75,5 @@ def test_of_many_only_the_first_are_named() -> None:
     sockets = {replica.id: Sockets(replica.id) for replica in plan.replicas}
     said = describe_missing(find_missing(plan, addresses, sockets))
     assert said.startswith("worker.0 does not listen on a:1, worker.1 ")
-    assert said.endswith(" and 5 more are not there")
+    assert said.endswith(" and 5 more are missing")
     assert ReplicaId("worker", 3) in addresses

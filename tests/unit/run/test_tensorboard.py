@@ -20,7 +20,7 @@ def warnings(*words: str) -> tuple[str, ...]:
 
 def test_that_it_failed_is_said_once_with_where_to_look() -> None:
     assert warnings("tensorboard exits 3", "worker.0 exits 1", "running", "tensorboard exits 3") == (
-        "TensorBoard failed (exit code 3); the training goes on without it: `drumline logs 4.tensorboard` says why",
+        "TensorBoard failed (exit code 3); the training continues without it: `drumline logs 4.tensorboard` shows why",
     )
 
 
