@@ -91,7 +91,7 @@ def test_who_falls_is_named_and_the_others_are_stopped(workspace: Workspace, kub
     let_go(run, kubectl, 1)
     said = "".join(command.communicate(timeout=PATIENCE_SECONDS))
     assert command.returncode == 1
-    assert "First to fall: 1.worker.1, exit code 3" in said
+    assert "First replica to fail: 1.worker.1, exit code 3" in said
     state = run.wait_for(Phase.FAILED)
     assert [(each.phase, each.reason) for each in state.replicas.values()] == [
         (Phase.KILLED, "PeerFailed"),

@@ -71,7 +71,7 @@ def test_the_session_runs_and_its_picture_is_of_the_same_commands() -> None:
     lines = [words(line) for line in record()]
     assert [line for line in lines if line.startswith("$")] == [f"$ {command}" for command in COMMANDS]
     assert "drumline: run 1 (digits): 2 workers on local" in lines
-    assert "┃ Run 2 failed. First to fall: 2.worker.1, exit code 1" in lines
+    assert "┃ Run 2 failed. First replica to fail: 2.worker.1, exit code 1" in lines
     assert "┃ ValueError: bad row in shard 7" in lines
     assert lines[-1].split()[:3] == ["1", "digits", "FINISHED"]
     assert max(map(len, lines)) <= COLUMNS

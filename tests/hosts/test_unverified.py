@@ -53,4 +53,4 @@ def test_a_host_that_answers_again_ends_whoever_was_told_to_have_ended(
     assert len(trained_on(host_cluster, "h1") + trained_on(host_cluster, "h3")) == 3
     answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
-    assert answer.out == f"killed run {run.id}; nothing of it is alive\n"
+    assert answer.out == f"killed run {run.id}; none of its processes is left\n"

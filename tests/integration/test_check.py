@@ -85,7 +85,7 @@ def test_a_bad_spec_is_reported_with_every_line(folder: Path, capsys: Captured) 
         == """\
 drumline.yml:5: roles.chief: there is exactly one chief, not 2; the others are workers
 drumline.yml:9: timeouts.run: expected a time such as 30s, 5m or 1h, got "soon"
-error: 2 problems, nothing was done
+error: 2 problems; nothing was done
 """
     )
 

@@ -64,5 +64,5 @@ def test_a_played_run_outlives_its_supervisor_and_can_be_killed(workspace: Works
     assert workspace.run("supervise", run.id).code == 0
     wait_until(lambda: run.log("worker.1") == b"1 is here\n")
     run.kill_supervisor()
-    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; none of its processes is left\n", "")
     assert run.exit("worker.0") == Exit(signal=15)

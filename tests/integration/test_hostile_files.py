@@ -43,7 +43,7 @@ def check(
 
 
 def one_problem(place: str, message: str) -> tuple[int, str, str]:
-    return 2, "", f"{place}: {message}\nerror: one problem, nothing was done\n"
+    return 2, "", f"{place}: {message}\nerror: one problem; nothing was done\n"
 
 
 def refused(message: str, hint: str = "") -> tuple[int, str, str]:
@@ -105,7 +105,7 @@ def test_a_problem_on_every_line_is_not_told_for_every_line(tmp_path: Path) -> N
     code, output, errors = check(cwd=tmp_path)
     assert (code, output) == (2, "")
     assert len(errors.splitlines()) == 102
-    assert errors.endswith("drumline.yml:102: too many problems to go on\nerror: 101 problems, nothing was done\n")
+    assert errors.endswith("drumline.yml:102: too many problems to go on\nerror: 101 problems; nothing was done\n")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_command_too_tangled_to_follow_is_still_followed_in_time(tmp_path: Pat
     code, output, errors = check(cwd=tmp_path)
     assert (code, output) == (2, "")
     assert errors.startswith("drumline.yml:3: run: `{{ x }}` cannot be filled in safely in ")
-    assert errors.endswith("\nerror: one problem, nothing was done\n")
+    assert errors.endswith("\nerror: one problem; nothing was done\n")
 
 
 def test_a_directory_is_no_file(tmp_path: Path) -> None:

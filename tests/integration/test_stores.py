@@ -101,7 +101,7 @@ def test_a_run_that_an_older_supervisor_looks_after_can_be_killed(home: Path, ca
             assert supervisor.stdout.readline() == "listens\n"
             code, said = call(["status", "18"])
             assert (code, "RUNNING" in said, "supervisor gone" in said) == (0, True, False)
-            assert call(["kill", "18"]) == (0, "killed run 18; nothing of it is alive\n")
+            assert call(["kill", "18"]) == (0, "killed run 18; none of its processes is left\n")
             assert supervisor.wait() == 0
         finally:
             supervisor.kill()

@@ -66,7 +66,7 @@ def test_train_follows_a_run_to_its_end_and_logs_show_it_again(project: Project)
 def test_kill_ends_all_processes(project: Project) -> None:
     run = project.begin()
     answer = project.run("kill", run)
-    assert (answer.code, answer.out) == (0, f"killed run {run}; nothing of it is alive\n"), answer
+    assert (answer.code, answer.out) == (0, f"killed run {run}; none of its processes is left\n"), answer
     assert agent.marked(str(project.home), within=True) == []
     assert project.phase(run) == "KILLED"
 

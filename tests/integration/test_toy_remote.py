@@ -194,7 +194,7 @@ def test_logs_follow_and_wait_end_with_the_run(project: RemoteProject) -> None:
 def test_kill_ends_all_processes_there(project: RemoteProject) -> None:
     run = project.begin()
     answer = project.run("kill", run)
-    assert (answer.code, answer.out) == (0, f"killed run {run}; nothing of it is alive\n"), answer
+    assert (answer.code, answer.out) == (0, f"killed run {run}; none of its processes is left\n"), answer
     assert agent.marked(str(project.there), within=True) == []
     assert project.phase(run) == "KILLED"
     project.open_gate()
@@ -274,7 +274,7 @@ def test_a_supervisor_that_was_killed_is_gone_until_it_is_started_again(project:
     answer = project.run("wait", run)
     assert (answer.code, f"the supervisor of run {run} is gone" in answer.err) == (3, True), answer
     assert f"supervisor gone; drumline supervise {run}" in project.run("status").out
-    assert project.run("supervise", run).out == f"run {run} is looked after again\n"
+    assert project.run("supervise", run).out == f"started a new supervisor for run {run}\n"
     project.open_gate()
     assert project.run("wait", run).code == 0
     assert project.run("logs", run).out.count("worker 0 begins") == 1

@@ -1,4 +1,4 @@
-"""The command line: one file per command, imported when it is called and not before."""
+"""The command line: one module per command, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -20,43 +20,43 @@ from drumline.words import describe_os_error
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# The help texts live here, so that `drumline --help` imports no command.
+# The help texts are here, so that `drumline --help` imports no command.
 COMMANDS = {
-    "init": "Write a drumline.yml and a training script to begin with",
-    "train": "Run a spec and show what happens",
+    "init": "Write a drumline.yml and a training script to start from",
+    "train": "Run a spec and show its output",
     "status": "Show runs and their replicas",
-    "monitor": "Show what the replicas use: CPU, memory, GPUs",
-    "warm": "Show or end what waits, warmed up, for the next run",
-    "logs": "Show what the replicas said, in the order of time",
-    "tensorboard": "Show what runs have written for TensorBoard",
-    "kill": "End runs, to the last process",
-    "resume": "Go on with a run that is over and did not finish",
+    "monitor": "Show the CPU, memory and GPU use of replicas",
+    "warm": "Show or stop the warm processes that replicas are forked from",
+    "logs": "Show the output of replicas, ordered by time",
+    "tensorboard": "Show the summaries of runs in TensorBoard",
+    "kill": "Stop runs and all their processes",
+    "resume": "Continue a run that failed or was killed",
     "wait": "Wait until a run is over",
-    "drill": "Hurt a replica on purpose, and see how the run recovers",
-    "stacks": "Show what the threads of a run's replicas are doing, or were",
-    "events": "Show what happened to a run, one line each",
-    "inspect": "Look at what a run has written, where it is: in its folder or on its volume",
-    "cp": "Copy what a run has written, or something to it",
-    "rm": "Forget runs that are over, and their files",
-    "environments": "List the environments that were built for runs, or remove them",
-    "supervise": "Look after a run again whose supervisor is gone",
-    "check": "Name every problem of a spec, or show who would run",
-    "doctor": "Say whether this machine, hosts or a cluster have what a run needs",
+    "drill": "Inject a fault into a replica and report how the run recovers",
+    "stacks": "Show the stack traces of a run's replicas",
+    "events": "Show what happened to a run, one line per event",
+    "inspect": "Open a shell in the output folder or on the volume of a run",
+    "cp": "Copy files from or to the output of a run",
+    "rm": "Remove runs that are over, with their files",
+    "environments": "List or remove the Python environments built for runs",
+    "supervise": "Start a new supervisor for a run that has lost its own",
+    "check": "List every problem of a spec, or show its replicas",
+    "doctor": "Check that this machine, the hosts or the cluster have what a run needs",
     "render": "Print exactly what would run",
-    "convert": "Print a file of another system as a drumline.yml",
+    "convert": "Convert a file of another system to a drumline.yml",
     "tfconfig": "Make TF_CONFIG for hosts, or check one",
     "schema": "Print the JSON Schema of drumline.yml",
     "completion": "Print the completion script for a shell",
-    "help": "Show what a command takes, or a page about a topic",
+    "help": "Show the help of a command, or a page about a topic",
 }
 
 EPILOG = """
 \b
 Exit codes:
-  0    ok
+  0    success
   1    the training failed
-  2    your spec or your arguments
-  3    the engine
+  2    the spec or an argument is wrong
+  3    the engine failed
   4    not found
   130  interrupted
 
@@ -65,28 +65,28 @@ Exit codes:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules, looked up by name."""
+    """A group whose commands are modules, imported by name."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Name every command, in the order a newcomer needs them."""
+        """Return the names of all commands, the ones needed first at the top."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the command of this name."""
+        """Return the command of this name, imported from its module; None if there is none."""
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = import_module(f"drumline.cli.{cmd_name}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
-        """List the commands from the table alone."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown one, name the one that is probably meant."""
+        """Return the command; raise InputError with a suggestion for an unknown name."""
         if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise InputError(f"no command `{args[0]}`", hint=command_hint(args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)
@@ -95,8 +95,8 @@ class LazyGroup(click.Group):
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Name the commands and options that begin so, from the table alone."""
-        from click.shell_completion import CompletionItem  # noqa: PLC0415 - only where a shell asks
+        """Return the commands and options that begin with a text, without importing commands."""
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - needed only for completion
 
         names = [CompletionItem(name, help=about) for name, about in COMMANDS.items() if name.startswith(incomplete)]
         return names + click.Command.shell_complete(self, ctx, incomplete)
@@ -109,9 +109,9 @@ def group() -> None:
 
 
 def main() -> None:
-    """Run the command line and leave with its exit code; nothing a user can cause ends in a traceback.
+    """Run the command line and exit with its code.
 
-    Left without taking the interpreter apart, which takes as long as starting it and is of use to nobody.
+    Exit without finalizing the interpreter, which would take as long as starting it.
     """
     terminal.guard_streams()
     code = run()
@@ -140,27 +140,27 @@ def run(argv: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort):
         return 130
     except BrokenPipeError:
-        # Whoever read our output has had enough; Python would complain once more when it closes stdout.
+        # The reader closed the pipe. Python would report the error again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except OSError as error:  # a disk that is full, a file that may not be read: of whatever nobody foresaw
+    except OSError as error:  # a full disk, an unreadable file
         show_error(EngineError(describe_os_error(error)))
         return EngineError.exit_code
-    except Exception as error:  # noqa: BLE001 - a defect; also its text may come from a host or a log
+    except Exception as error:  # noqa: BLE001 - a defect; its text may come from a host and is escaped
         terminal.print_traceback(error)
         return 1
     return code if isinstance(code, int) else 0
 
 
 def _hint(error: click.UsageError) -> str:
-    """Where to find what is missing, or was not understood."""
+    """Return the hint for a wrong or missing argument."""
     if isinstance(error, click.MissingParameter) and error.param and (error.param.metavar or "").startswith("ID"):
         return "`drumline status` lists the runs"
-    return f"`{error.ctx.command_path if error.ctx else 'drumline'} --help` shows what it takes"
+    return f"`{error.ctx.command_path if error.ctx else 'drumline'} --help` shows its options"
 
 
 def show_error(error: DrumlineError) -> None:
-    """Print what was refused and what to do."""
+    """Print an error and its hint; each problem of a SpecError on a line of its own."""
     if isinstance(error, SeveralError):
         for each in error.errors:
             show_error(each)
@@ -169,5 +169,5 @@ def show_error(error: DrumlineError) -> None:
     if isinstance(error, SpecError):
         terminal.print_lines(map(str, error.problems), err=True)
         number = len(error.problems)
-        message = f"{number} problems, nothing was done" if number > 1 else "one problem, nothing was done"
+        message = f"{number} problems; nothing was done" if number > 1 else "one problem; nothing was done"
     terminal.print_error(message, error.hint)

@@ -1,4 +1,4 @@
-"""Why a run failed, on one card: in words behind a bar, or as data for a program."""
+"""The failure card: why a run failed, as text behind a bar or as JSON."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from drumline.run.failure import describe_end
 from drumline.view.card import Card, LaterFailures
 from drumline.words import clip, format_duration, printable
 
-_NARROW = 40  # columns; below that lines are left to the terminal
+_NARROW = 40  # columns; below that, the terminal wraps the lines
 _LONGEST = 4000  # characters of a line
-_NAMES = 4  # are spelled out
-_TOLD_LATE_SECONDS = 1.0  # a start, when its replica may have fallen already; what is more is a clock that was set back
+_MAX_NAMES = 4
+_LATE_START_SECONDS = 1.0  # a start may be recorded this long after the exit; more means that the clock was set back
 
 
 def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool = False) -> list[str]:
-    """The card as lines behind a bar, none wider than this; None is as wide as it takes.
+    """Return the lines of a failure card, wrapped to a width; None is unlimited.
 
-    A correction names another cause than a card that was shown before.
+    A correction names another cause than the card that was shown before.
     """
-    remedy = hint_for(card.cause, card.python)
-    hints = [f"hint: {remedy}"] if remedy else []
+    hint = hint_for(card.cause, card.python)
+    hints = [f"hint: {hint}"] if hint else []
     headline = f"Correction: {_headline(run, card)}" if is_correction else _headline(run, card)
     head = [headline, _facts(run, card), _corrected(run, card)]
     paragraphs = [head, list(card.lines), [_followers(run, card)], hints]
@@ -34,21 +34,21 @@ def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool
 
 
 def spell_end(run: str, card: Card, columns: int | None) -> list[str]:
-    """How the other replicas ended, behind a bar: what a card did not know that was shown before they had."""
+    """Return the lines that say how the other replicas ended, to add to a card shown before they did."""
     return _behind_bar([[_followers(run, card)]], columns)
 
 
 def _behind_bar(paragraphs: Sequence[Sequence[str]], columns: int | None) -> list[str]:
     lines: list[str] = []
     for paragraph in paragraphs:
-        said = [clip(printable(line), _LONGEST) for line in paragraph if line]
-        lines += ["", *said] if lines and said else said
+        shown = [clip(printable(line), _LONGEST) for line in paragraph if line]
+        lines += ["", *shown] if lines and shown else shown
     width = columns - 2 if columns and columns >= _NARROW else None
     return [f"{BAR} {piece}".rstrip() for line in lines for piece in _wrapped(line, width)]
 
 
 def card_data(run: str, card: Card | None) -> dict[str, object] | None:
-    """The card as what JSON knows."""
+    """Return a failure card as JSON data."""
     if card is None:
         return None
     cause = card.cause
@@ -86,11 +86,11 @@ def _headline(run: str, card: Card) -> str:
     name = card.cause.replica
     if name is None:
         return f"Run {run} failed: {card.words}"
-    return f"Run {run} failed. First to {'go' if card.cause.exit.ok else 'fall'}: {run}.{name}, {card.words}"
+    return f"Run {run} failed. First replica to {'exit' if card.cause.exit.ok else 'fail'}: {run}.{name}, {card.words}"
 
 
 def _corrected(run: str, card: Card) -> str:
-    """`named before the other replicas had ended: 4.worker.1, exit code 1, EOFError`; nothing without a correction."""
+    """Return the cause that a card named before the other replicas had ended; empty without a correction."""
     if card.corrects is None:
         return ""
     name, words = _spell(run, card.corrects.replica), describe_end(card.corrects.exit, card.corrects.said)
@@ -101,7 +101,7 @@ def _facts(run: str, card: Card) -> str:
     """`2026-11-15T07:23:46Z, 12s after its start, attempt 1, step 137/500, loss 0.31`."""
     facts = [utc(card.at) or ""]
     lasted = None if card.at is None or card.started_at is None else card.at - card.started_at
-    if lasted is not None and lasted > -_TOLD_LATE_SECONDS:
+    if lasted is not None and lasted > -_LATE_START_SECONDS:
         facts.append(f"{format_duration(max(0.0, lasted))} after its start")
     facts.append(f"attempt {card.cause.attempt}")
     if far := describe(card.progress):
@@ -121,12 +121,12 @@ def _followers(run: str, card: Card) -> str:
 def _how(followers: LaterFailures, said: str) -> str:
     if not followers.is_own:
         return f"followed: {followers.said}"
-    return "failed alike" if followers.said == said else f"failed too: {followers.said}"
+    return "failed in the same way" if followers.said == said else f"failed too: {followers.said}"
 
 
 def _names(run: str, replicas: Sequence[ReplicaId]) -> str:
-    more = f" and {len(replicas) - _NAMES} more" if len(replicas) > _NAMES else ""
-    return ", ".join(f"{run}.{name}" for name in replicas[:_NAMES]) + more
+    more = f" and {len(replicas) - _MAX_NAMES} more" if len(replicas) > _MAX_NAMES else ""
+    return ", ".join(f"{run}.{name}" for name in replicas[:_MAX_NAMES]) + more
 
 
 def _spell(run: str, name: ReplicaId | None) -> str | None:
@@ -134,7 +134,7 @@ def _spell(run: str, name: ReplicaId | None) -> str | None:
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line in pieces of this width, the later ones a little to the right of the first."""
+    """Return a line wrapped to a width, with the further lines indented."""
     if width is None or len(line) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)

@@ -1,4 +1,4 @@
-"""``drumline check``: every problem of a spec, or who would run."""
+"""``drumline check``: every problem of a spec, or its replicas."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def command(
     flags: Mapping[str, str],
     form: str,
 ) -> None:
-    """Name every problem of FILE (drumline.yml unless given), or show who would run.
+    """List every problem of FILE (default: drumline.yml), or show the replicas that would run.
 
     FILE may be `-` for standard input.
     """
@@ -47,73 +47,72 @@ def command(
             print_json({"ok": False, "problems": [to_dict(problem) for problem in error.problems]})
         raise
     if form == "json":
-        opinion = _ask_engine(loaded)
-        print_json(_data(loaded, opinion))
-        if opinion.objections:
-            raise EngineError("; ".join(opinion.objections))
+        answer = _ask_engine(loaded)
+        print_json(_data(loaded, answer))
+        if answer.problems:
+            raise EngineError("; ".join(answer.problems))
     else:
         show_plan(loaded)
 
 
 def show_plan(loaded: Loaded) -> None:
-    """Show who would run, and say what is unwise about it."""
+    """Print the replicas of a plan, with warnings; raise EngineError if it cannot start."""
     plan = loaded.plan
     warn(*loaded.warnings)
-    opinion = _ask_engine(loaded)
-    for shortage in opinion.shortages:
-        warn(f"{shortage}; `train` refuses that here")
-    for remark in opinion.remarks:
-        warn(remark)
-    verdict = "cannot start" if opinion.objections else "is fine"
+    answer = _ask_engine(loaded)
+    for each in answer.lacking:
+        warn(f"{each}; `drumline train` would refuse this here")
+    warn(*answer.warnings)
+    verdict = "cannot start" if answer.problems else "is fine"
     print_line(f"{loaded.source} {verdict}: {plan.name}, {count_replicas(plan)}, {plan.framework}, on {plan.engine}")
     print_line()
     print_lines(table(("REPLICAS", "COMMAND", "CPUS", "MEMORY", "GPUS"), [_cells(row) for row in group_replicas(plan)]))
     print_line()
-    print_lines(_notes(plan, opinion.python))
-    if opinion.objections:
-        raise EngineError("; ".join(opinion.objections))
+    print_lines(_notes(plan, answer.python))
+    if answer.problems:
+        raise EngineError("; ".join(answer.problems))
 
 
-class _Opinion(Record):
-    """What an engine would refuse anywhere, what it has not enough of, and what it would do otherwise than expected."""
+class _Answer(Record):
+    """The engine's problems with a plan, the resources that it lacks here, and its warnings."""
 
-    objections: tuple[str, ...] = ()
-    shortages: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    python: Interpreter | None = None  # what `python` means, where that is decided here
+    problems: tuple[str, ...] = ()
+    lacking: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    python: Interpreter | None = None  # what `python` means, where that is decided on this machine
 
 
-def _ask_engine(loaded: Loaded) -> _Opinion:
-    """What the engine has to say; of one that this version does not have, only a warning."""
+def _ask_engine(loaded: Loaded) -> _Answer:
+    """Return the engine's answer; warn if this version does not have the engine."""
     site = site_of(loaded.directory)
     try:
         engine = open_engine(loaded.plan.engine, site)
     except EngineError as error:
         warn(error.message)
-        return _Opinion()
+        return _Answer()
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
-    shortages = find_capacity_problems(engine, loaded.plan)
+    lacking = tuple(find_capacity_problems(engine, loaded.plan))
     python = site.python if not (loaded.plan.is_elsewhere or loaded.plan.environment) else None
-    problems = [*engine.problems(loaded.plan, launches)]
-    objections = tuple(each.message for each in problems if not each.is_warning)
-    return _Opinion(objections, tuple(shortages), tuple(each.message for each in problems if each.is_warning), python)
+    found = [*engine.problems(loaded.plan, launches)]
+    problems = tuple(each.message for each in found if not each.is_warning)
+    return _Answer(problems, lacking, tuple(each.message for each in found if each.is_warning), python)
 
 
-def _data(loaded: Loaded, opinion: _Opinion) -> dict[str, object]:
+def _data(loaded: Loaded, answer: _Answer) -> dict[str, object]:
     plan = loaded.plan
     return {
-        "ok": not opinion.objections,
+        "ok": not answer.problems,
         "name": plan.name,
         "framework": plan.framework,
         "engine": plan.engine,
         "parameters": dict(plan.parameters),
         "environment": plan.environment and to_dict(plan.environment),
-        "python": opinion.python and to_dict(opinion.python),
+        "python": answer.python and to_dict(answer.python),
         "replicas": [to_dict(row) for row in group_replicas(plan)],
         "warnings": [to_dict(warning) for warning in loaded.warnings],
-        "objections": list(opinion.objections),
-        "shortages": list(opinion.shortages),
-        "remarks": list(opinion.remarks),
+        "objections": list(answer.problems),
+        "shortages": list(answer.lacking),
+        "remarks": list(answer.warnings),
     }
 
 

@@ -1,4 +1,4 @@
-"""What a shell is offered where a run is to be named; imported only when a shell asks."""
+"""Shell completion of run ids; imported only for completion."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from drumline.store.folder import find_folder
 from drumline.view.runs import RunRow, recent_runs
 from drumline.words import printable
 
-_MOST = 100  # nobody reads on
+_MOST = 100
 
-# Commands that take only some of the runs, by whether those are over.
+# Commands that take only runs that are over (True), or only runs that are not (False).
 _OVER = {"kill": False, "drill": False, "supervise": False, "wait": False, "rm": True, "resume": True}
-# Commands that take a run as a whole.
+# Commands that take whole runs only.
 _WHOLE = {"kill", "rm", "resume", "wait", "supervise", "inspect", "tensorboard", "cp", "drill"}
 
 
 class RunIds(click.types.StringParamType):
-    """An id as it is typed, with a list of those that there are."""
+    """An id, completed from the runs that exist."""
 
     name = "id"
 
@@ -39,10 +39,10 @@ class RunIds(click.types.StringParamType):
         param: click.Parameter,  # noqa: ARG002
         incomplete: str,
     ) -> list[CompletionItem]:
-        """The runs that this command takes, the newest first; behind `4.`, who is in it."""
+        """Return the runs that this command takes, newest first; after `4.`, the replicas of run 4."""
         try:
             found = list(self._runs(incomplete) if "." not in incomplete else self._replicas(incomplete))
-        except (DrumlineError, OSError):  # a shell that completes has nowhere to say so
+        except (DrumlineError, OSError):  # completion has no place for an error
             found = []
         return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
 
@@ -61,7 +61,7 @@ class RunIds(click.types.StringParamType):
 
 
 def offer_runs(name: str, command: click.Command) -> None:
-    """Let a command's arguments that name runs be completed."""
+    """Complete the arguments of a command that name runs."""
     for parameter in command.params:
         if not isinstance(parameter, click.Argument):
             continue
@@ -72,4 +72,4 @@ def offer_runs(name: str, command: click.Command) -> None:
 
 
 def _about(row: RunRow) -> str:
-    return printable(f"{row.summary.name} {row.summary.phase}")  # no comma: fish would cut it there
+    return printable(f"{row.summary.name} {row.summary.phase}")  # fish cuts the text at a comma

@@ -1,4 +1,4 @@
-"""``drumline completion``: what a shell needs to complete our words."""
+"""``drumline completion``: the completion script for a shell."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ def command(ctx: click.Context, shell: str) -> None:
     if kind is None:  # click knows all three
         raise click.ClickException(f"no completion for {shell}")
     complete = kind(ctx.find_root().command, {}, "drumline", "_DRUMLINE_COMPLETE")
-    # Not `complete.source()`: for bash it starts one to ask for its version, which says nothing of the user's.
+    # Not `complete.source()`, which starts a bash to read its version.
     print_document(f"{complete.source_template % complete.source_vars()}\n")

@@ -1,4 +1,4 @@
-"""``drumline convert``: a file of another system, or a TF_CONFIG, as a drumline.yml."""
+"""``drumline convert``: convert a file of another system, or a TF_CONFIG, to a drumline.yml."""
 
 from __future__ import annotations
 
@@ -39,25 +39,27 @@ _TF_CONFIG = "TF_CONFIG"
 @click.argument("files", nargs=-1, type=click.Path(allow_dash=True), metavar="[FILE]...")
 @PARAMETER_OPTION
 @click.option("--tf-config", "text", metavar="TEXT", help="A TF_CONFIG instead of a file; `-` is standard input.")
-@click.option("--run", metavar="COMMAND", help="What its nodes run; with --tf-config.")
-@click.option("--project", metavar="NAME", help="The project's name; the directory's unless given. With --tf-config.")
+@click.option("--run", metavar="COMMAND", help="The command of its nodes. With --tf-config.")
+@click.option(
+    "--project", metavar="NAME", help="The name of the project. Default: the name of the directory. With --tf-config."
+)
 def command(
     files: tuple[str, ...], given: tuple[str, ...], text: str | None, run: str | None, project: str | None
 ) -> None:
-    """Print FILE, which is another system's, as a drumline.yml that runs the same.
+    """Convert FILE, which was written for another system, to a drumline.yml that runs the same.
 
-    It has comments where something was decided. What could not be carried over is said on stderr, too. A TFJob may come
-    with the claims that it uses and the Job that fills one of them, in its own file or in others.
+    Comments in the result explain each decision. What could not be converted is also reported on stderr. A TFJob may be
+    given together with the volume claims that it uses and the Job that fills one of them, in one file or in several.
     """
     if bool(files) == (text is not None):
-        raise InputError("name a file, or give --tf-config", hint="`drumline convert --help` has examples")
+        raise InputError("expected a file or --tf-config", hint="`drumline convert --help` has examples")
     if text is None and (run or project):
-        raise InputError("--run and --project go with --tf-config", hint="leave them out: the file says both")
+        raise InputError("--run and --project need --tf-config", hint="leave them out: the file has both")
     if text is not None and given:
-        raise InputError("-p goes with a file", hint="leave it out: a TF_CONFIG has no parameters")
+        raise InputError("-p needs a file", hint="leave it out: a TF_CONFIG has no parameters")
     draft = _draft(files, given) if text is None else _draft_of_tf_config(text, run, project)
-    for remark in read_draft(draft, known_spec_type()).warnings:
-        warn(remark)
+    for warning in read_draft(draft, known_spec_type()).warnings:
+        warn(warning)
     written = write(draft)
     check_spec(written.encode(), draft.location.source)
     print_document(written)
@@ -70,18 +72,20 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
     draft = draft_of(*((data, source) for source, data, _ in read))
     if draft is None:
         source = listed([source for source, _, _ in read])
-        raise InputError(f"{source}: is in no dialect that is known here", hint="`drumline check` reads a drumline.yml")
+        raise InputError(
+            f"{source}: the format of this file is not known", hint="`drumline check` reads a drumline.yml"
+        )
     for name, value in parse_parameters(given, draft.values.get("parameters", {})).items():
         path = ("parameters", name)
         draft.put(path, value, draft.locations[path])
-        draft.notes.pop(path, None)  # that it has none
+        draft.notes.pop(path, None)  # the note that it has no value
     return draft
 
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> SpecDraft:
     text = read_file("-")[1].decode(errors="replace") if text == "-" else text
-    assigned = read_value(text, _TF_CONFIG, "give the JSON alone")
-    # Which replica it belongs to does not matter here, and may be missing.
+    assigned = read_value(text, _TF_CONFIG, "give only the JSON")
+    # The task, which names one replica, is not needed here.
     problems = [
         Problem(_TF_CONFIG, None, each.path, each.message)
         for each in examine(assigned.value).of("problem")
@@ -105,7 +109,7 @@ def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> Spec
 
 
 def _read_cluster(written: object) -> dict[str, list[Address]]:
-    """The addresses of each role, in the order of their indexes; raise SpecError where an index has none."""
+    """Return the addresses of each role by index; raise SpecError if an index is missing."""
     if not isinstance(written, dict) or not written:
         raise InputError("TF_CONFIG has no cluster", hint='write `{"cluster": {"worker": ["a:2222", "b:2222"]}}`')
     cluster: dict[str, list[Address]] = {}
@@ -116,7 +120,7 @@ def _read_cluster(written: object) -> dict[str, list[Address]]:
         missing = [f"{role}.{index}" for index in range(max(indexed)) if index not in indexed]
         if missing:
             verb = "is" if len(missing) == 1 else "are"
-            message = f"{listed(missing)} {verb} not listed, and a spec needs the whole cluster; add every address"
+            message = f"{listed(missing)} {verb} missing, and a spec needs the whole cluster; add every address"
             problems.append(Problem(_TF_CONFIG, None, f"cluster.{role}", message))
         cluster["chief" if role == "master" else role] = [indexed[index] for index in sorted(indexed)]
     if problems:

@@ -1,4 +1,4 @@
-"""One run on a page: how it stands, where it came from, and its replicas."""
+"""The page of one run: its state, its origin and its replicas."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from drumline.store.folder import find_folder
 from drumline.view.run import ReplicaRow, RunDetails, run_details
 from drumline.words import clip, format_duration, listed
 
-_LONGEST = 200  # of an exception; the log has the rest
+_LONGEST = 200  # characters of an exception
 
 
 def refresh_run(home: Path, text: str) -> None:
-    """Have the run that this id names followed, if it is supervised elsewhere."""
+    """Refresh the copy of a run that is supervised elsewhere."""
     refresh_copy(find_folder(home, parse_target(text).run))
 
 
-def look_at_run(home: Path, text: str, form: str) -> Frame:
-    """Show the run, or the part of it, that this id names."""
+def run_frame(home: Path, text: str, form: str) -> Frame:
+    """Return the page of the run, or of the replicas, that an id names."""
     target = parse_target(text)
     folder = find_folder(home, target.run)
     now = read_clock()
@@ -57,7 +57,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
     run = details.run.summary
     name = run.project if run.name == run.project else f"{run.project}, {run.name}"
     parameters = " ".join(f"{key}={quote(value)}" for key, value in details.plan.parameters.items())
-    state = run.phase if not (remark := note(details.run)) else f"{run.phase}: {remark}"
+    state = run.phase if not (text := note(details.run)) else f"{run.phase}: {text}"
     duration = details.run.duration_seconds
     facts = {
         "Run": f"{run.id} ({name}), {run.framework} on {run.engine}",
@@ -82,7 +82,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
 
 
 def _output(details: RunDetails) -> str:
-    """Where it writes: a folder of this machine, or as its engine says."""
+    """Return where a run writes: a folder of this machine, or as its engine describes it."""
     if details.plan.is_elsewhere:
         engine = engine_of(details)
         if isinstance(engine, Describing):
@@ -91,12 +91,12 @@ def _output(details: RunDetails) -> str:
 
 
 def _tensorboard(details: RunDetails) -> str:
-    """Where it is, or how to see again what it showed."""
+    """Return the address of TensorBoard, or the command that shows the run again."""
     board = details.tensorboard
     if board is None:
         return ""
     if not board.phase.is_final:
-        return board.address or "gets ready"
+        return board.address or "starting"
     return f"ended; `drumline tensorboard {details.run.summary.id}` shows the run again"
 
 
@@ -107,7 +107,7 @@ def _revision(details: RunDetails) -> str:
 
 
 def _replicas(details: RunDetails) -> list[str]:
-    """A table without the columns in which nobody has anything."""
+    """Return the table of replicas, without empty columns."""
     run, rows = details.run.summary, details.replicas
     day = (utc(run.started_at) or "")[:11]
     columns = {
@@ -131,7 +131,7 @@ def _replicas(details: RunDetails) -> list[str]:
 
 
 def _name(run: str, row: ReplicaRow) -> str:
-    """A replica's id; one that is chief under another name is marked."""
+    """Return the id of a replica, marked if it acts as chief."""
     return f"{run}.{row.id} (chief)" if row.is_chief and row.id.role != "chief" else f"{run}.{row.id}"
 
 
@@ -145,7 +145,7 @@ def _exit(exit_: Exit | None) -> str:
 
 
 def _message(row: ReplicaRow) -> str:
-    """What is known of its end beside the number; of an exception its type, and the first line of what it says."""
+    """Return the message of an exit, or the type and first line of the exception."""
     if row.error is None or (row.exit and row.exit.message):
         return row.exit.message if row.exit else row.waits
     first = row.error.message.strip().partition("\n")[0]

@@ -1,4 +1,4 @@
-"""``drumline doctor``: whether the place where a line is to run has what it needs."""
+"""``drumline doctor``: check that an engine has what a run needs."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def command(
     flags: Mapping[str, str],
     form: str,
 ) -> None:
-    """Look at where FILE (drumline.yml unless given) would run, and say what is missing there and what to do.
+    """Check the machine, hosts or cluster where FILE (default: drumline.yml) would run, and report what is missing.
 
-    Without a spec, look at the place alone: this machine, unless `--on` names another. The exit code is 1 if something
+    Without a spec, check only the engine: this machine, unless --on names another. The exit code is 1 if something
     that is needed is missing.
     """
     target = _target(file, given, on, flags)
     engine = require(open_engine(target.engine, target.site), Diagnosable, "doctor", target.engine)
-    with waiting_notice(f"looking at {target.where}..."):
+    with waiting_notice(f"checking {target.where}..."):
         found = list(engine.diagnose(target))
     if form == "json":
         print_json([to_dict(each) for each in found])

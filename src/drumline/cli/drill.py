@@ -1,4 +1,4 @@
-"""``drumline drill``: hurt somebody on purpose, and see whether the run comes back."""
+"""``drumline drill``: inject a fault into a replica and report how the run recovers."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
 
 @click.command()
 @click.argument("what", required=False, metavar="[ID|FILE]")
-@click.option("--kill", metavar="REPLICA", help="KILL this one, as from outside: worker.1, or ps for one of them.")
-@click.option("--term", metavar="REPLICA", help="Ask this one to leave, as a host does that is taken away.")
-@click.option("--pause", metavar="REPLICA", help="Stop this one: it lives, and does nothing any more.")
-@click.option("--net-cut", metavar="REPLICA", help="Cut this one's network; only where the line has a private one.")
-@click.option("--at-step", type=click.IntRange(min=0), metavar="N", help="Once somebody has taken this step.")
-@click.option("--at-start", is_flag=True, help="As soon as its process runs, before anybody has found the others.")
-@click.option("--after", type=SECONDS, metavar="TIME", help="So long after everybody runs: 10s.")
+@click.option("--kill", metavar="REPLICA", help="Kill this replica with SIGKILL: worker.1, or ps for the last one.")
+@click.option("--term", metavar="REPLICA", help="Send SIGTERM to this replica, as a preempted host does.")
+@click.option("--pause", metavar="REPLICA", help="Pause this replica with SIGSTOP, as if it hung.")
+@click.option("--net-cut", metavar="REPLICA", help="Cut the network of this replica; needs `network: private`.")
+@click.option("--at-step", type=click.IntRange(min=0), metavar="N", help="When a replica has taken this step.")
+@click.option("--at-start", is_flag=True, help="When its process starts, before the rendezvous.")
+@click.option("--after", type=SECONDS, metavar="TIME", help="This long after all replicas run: 10s.")
 @click.option("--within", type=SECONDS, metavar="TIME", help="Fail if the first new step takes longer than this.")
-@click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps are lost than these.")
+@click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps than this are lost.")
 @PARAMETER_OPTION
 @engine_flags
-@click.option("--keep", is_flag=True, help="Let a run go on that was started for the drill.")
-@click.option("-y", "--yes", is_flag=True, help="Hurt a run that goes on.")
+@click.option("--keep", is_flag=True, help="Do not stop the run that was started for the drill.")
+@click.option("-y", "--yes", is_flag=True, help="Confirm a fault in a run that is not the drill's own.")
 @FORM_OPTION
 @click.pass_context
 def command(
@@ -71,11 +71,11 @@ def command(
     form: str,
     **harms: str | None,
 ) -> None:
-    """Hurt one replica on purpose, and report how the run recovers.
+    """Inject a fault into one replica and report how the run recovers.
 
-    FILE (drumline.yml unless given) is started for the drill, and ended behind it. A run ID that goes on is hurt only
-    with --yes. Unless said otherwise, a worker that is not the chief is killed once a step has been taken. The exit
-    code is 0 if the run came back, named the right cause, and kept the bounds; else 1.
+    FILE (default: drumline.yml) is started for the drill and stopped after it. A running ID needs --yes. By default a
+    worker that is not the chief is killed after the first step. The exit code is 0 if the run recovered, named the
+    right cause and kept the limits, otherwise 1.
     """
     moment = _moment(at_step, after, at_start=at_start)
     harm, replica_name = _harm(harms)
@@ -90,21 +90,21 @@ def command(
     passed = False
     try:
         if drill.wait(moment):
-            reached = drill.hurt()
+            reached = drill.inject()
             where = "" if reached is None else f" at step {reached}"
             print_line(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
-            report = drill.see(within)
+            report = drill.observe(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
-            print_line(f"drumline: {drill.too_late} before the moment came; no replica was harmed", err=True)
+            print_line(f"drumline: {drill.too_late} before the moment of the fault; no fault was injected", err=True)
     finally:
         if is_own and not keep and not read_state(folder).phase.is_final:
             stop_run(folder, force=True)
-            print_line(f"drumline: run {folder.id} was for the drill, and is ended", err=True)
+            print_line(f"drumline: stopped run {folder.id}, which was started for the drill", err=True)
     ctx.exit(0 if passed else 1)
 
 
-_DONE = {Fault.KILL: "killed", Fault.TERM: "sent TERM to", Fault.PAUSE: "paused", Fault.CUT: "cut off"}
+_DONE = {Fault.KILL: "killed", Fault.TERM: "sent TERM to", Fault.PAUSE: "paused", Fault.CUT: "cut the network of"}
 
 
 def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
@@ -120,12 +120,12 @@ def _harm(harms: dict[str, str | None]) -> tuple[Fault, str | None]:
         if replica_name is not None
     ]
     if len(named) > 1:
-        raise InputError(f"more than one harm: --{named[0][0]} and --{named[1][0]}", hint="a drill does one at a time")
+        raise InputError(f"more than one fault: --{named[0][0]} and --{named[1][0]}", hint="a drill injects one fault")
     return named[0] if named else (Fault.KILL, None)
 
 
 def _target(what: str | None) -> Target | None:
-    """The run that is meant, if it is one and no file."""
+    """Return the run that an argument names; None if it names a file."""
     return parse_target(what) if what and what[0].isdecimal() and not os.path.lexists(what) else None
 
 
@@ -135,20 +135,21 @@ def _take_running(
     folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:
-        raise InputError(f"run {folder.id} is over: {state.phase}", hint="name one that goes on, or a spec")
+        raise InputError(f"run {folder.id} is over: {state.phase}", hint="name a run that is not over, or a spec")
     if not is_locked(folder.lock_file):
         raise supervisor_gone(folder)
     named = replica_name or (f"{target.role}.{target.number}" if target.number is not None else target.role)
     victim, fault_injector = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
     if not yes:
         raise InputError(
-            f"{folder.id}.{victim} is at work, and a drill hurts it", hint="say `--yes`, or drill a spec instead"
+            f"a drill injects a fault into {folder.id}.{victim}, which is training",
+            hint="confirm with `--yes`, or drill a spec instead",
         )
     return folder, victim, fault_injector
 
 
 def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFolder, ReplicaId, FaultInjector]:
-    """Start a spec as a run of its own, with a restart to prove if it has none."""
+    """Start a spec as a new run, with one restart allowed if the spec allows none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
     victim, fault_injector = _prepare(loaded.plan, replica_name, harm, engine)
@@ -163,41 +164,41 @@ def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFo
         )
         start_supervisor(folder)
     if plan.restart != loaded.plan.restart:
-        warn("the spec allows no restart; the drill allows one, to see what it would be worth")
-    print_line(f"drumline: run {folder.id} ({plan.name}) is started for the drill", err=True)
+        warn("the spec allows no restart; the drill allows one")
+    print_line(f"drumline: started run {folder.id} ({plan.name}) for the drill", err=True)
     return folder, victim, fault_injector
 
 
 def _prepare(plan: Plan, replica_name: str | None, harm: Fault, engine: Engine) -> tuple[ReplicaId, FaultInjector]:
-    """Return the replica to harm and the fault injector; raise InputError if that is not possible."""
+    """Return the replica and the fault injector; raise InputError if the fault is not possible."""
     victim = _victim(plan, replica_name)
     fault_injector = require(engine, Sabotable, "a drill", plan.engine).fault_injector()
     if objection := fault_injector.find_problem(plan, harm):
         raise InputError(f"--{harm} {victim}: {objection}")
     if harm is Fault.PAUSE and plan.timeouts.progress_seconds is None:
         raise InputError(
-            f"--pause {victim}: nobody would notice, since the spec has no time for it",
-            hint="say how long nobody may make progress: `timeouts: {progress: 2m}`",
+            f"--pause {victim}: this would not be noticed, since the spec has no `timeouts.progress`",
+            hint="add a time without progress after which a run hangs: `timeouts: {progress: 2m}`",
         )
     return victim, fault_injector
 
 
 def _victim(plan: Plan, replica_name: str | None) -> ReplicaId:
-    """Who is named; of a role the last that is not chief."""
+    """Return the replica that is named; for a role, the last one that is not the chief."""
     if replica_name is None:
         return default_target(plan)
     if replica_name in ("chief", "chief.0", "master") and plan.chief:
-        return plan.chief  # under any of its names
-    line = [replica.id for replica in plan.replicas]
-    meant = [each for each in line if replica_name in (str(each), each.role)]
+        return plan.chief  # by any of its names
+    ids = [replica.id for replica in plan.replicas]
+    meant = [each for each in ids if replica_name in (str(each), each.role)]
     if not meant:
-        known = listed([str(each) for each in line[:12]]) + ("…" if len(line) > 12 else "")
-        raise InputError(f"the line has no {printable(replica_name)}", hint=f"it has {known}")
+        known = listed([str(each) for each in ids[:12]]) + ("…" if len(ids) > 12 else "")
+        raise InputError(f"the run has no replica {printable(replica_name)}", hint=f"it has {known}")
     return next((each for each in reversed(meant) if each != plan.chief), meant[0])
 
 
 def _restarting(plan: Plan) -> Plan:
-    """The same plan, with one restart of each kind at least."""
+    """Return the plan with one restart per class of failure, unless it allows some."""
     own = plan.restart
     if any(getattr(own, name) for name in _CLASSES):
         return plan

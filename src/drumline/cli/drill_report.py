@@ -1,4 +1,4 @@
-"""The report of a drill, in words and for programs, and whether it has shown what was expected."""
+"""The report of a drill as text and JSON, and whether the drill passed."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from drumline.words import count, format_duration
 
 
 class Bounds(Record):
-    """What the user expects of a recovery."""
+    """The limits that a recovery has to keep; None is no limit."""
 
     within_seconds: float | None = None  # to the first new step
     steps_lost: int | None = None
 
 
 def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) -> bool:
-    """Print what a drill has shown; return whether it has passed."""
+    """Print the report of a drill; return whether the drill passed."""
     exceeded = failures(report, bounds)
     passed = report.came_back and not report.wrong and not exceeded
     if form == "json":
         print_json(_data(folder, report, bounds, exceeded, passed=passed))
         return passed
     facts = {
-        "Hurt": _hurt(folder, report),
+        "Fault": _fault(folder, report),
         "Noticed": _after(report.notice_seconds) or "never",
-        "Torn down": _after(report.teardown_seconds, "later") or "nothing was",
+        "Stopped": _after(report.teardown_seconds, "later") or "no replica was stopped",
         "First step": _first_step(report),
         "Steps lost": _lost(report),
         "Verdict": _verdict(folder, report),
@@ -43,7 +43,7 @@ def show_report(folder: RunFolder, report: Report, bounds: Bounds, form: str) ->
 
 
 def failures(report: Report, bounds: Bounds) -> list[str]:
-    """Which bounds were not kept; one that nobody can tell about was not."""
+    """Return the limits that were exceeded; one that cannot be checked counts as exceeded."""
     found = []
     within, most = bounds.within_seconds, bounds.steps_lost
     if within is not None and report.first_step_seconds is None:
@@ -53,13 +53,13 @@ def failures(report: Report, bounds: Bounds) -> list[str]:
             f"the first new step took {format_duration(report.first_step_seconds)}, more than {format_duration(within)}"
         )
     if most is not None and report.lost.steps is None:
-        found.append("nobody can tell how many steps were lost")
+        found.append("the number of lost steps is not known")
     elif most is not None and report.lost.steps is not None and report.lost.steps > most:
         found.append(f"{count(report.lost.steps, 'step')} lost, more than {most}")
     return found
 
 
-def _hurt(folder: RunFolder, report: Report) -> str:
+def _fault(folder: RunFolder, report: Report) -> str:
     at = "" if report.step is None else f", at step {report.step}"
     return f"{folder.id}.{report.replica} ({report.harm}), attempt {report.attempt}{at}"
 
@@ -70,7 +70,7 @@ def _first_step(report: Report) -> str:
     if report.came_back:
         return f"not known: no step can be read; attempt {report.outcome.attempt} runs"
     if report.outcome.is_over:
-        return f"never: the run did not come back, it is {report.outcome.phase}"
+        return f"never: the run did not recover, it is {report.outcome.phase}"
     return f"none yet: the run is {report.outcome.phase}"
 
 
@@ -93,7 +93,7 @@ def _after(seconds: float | None, word: str = "") -> str:
 
 
 def spell(seconds: float) -> str:
-    """`0.024s`, `1.3s`, `2m5s`: what takes less than a second is worth its thousandths."""
+    """Return `0.024s`, `1.3s` or `2m5s`: milliseconds only below one second."""
     return f"{seconds:.3f}s" if seconds < 1 else format_duration(seconds)
 
 

@@ -1,4 +1,4 @@
-"""A drill as it goes: wait for the moment, hurt somebody, and see whether and how the run comes back."""
+"""One drill: wait for the moment, inject the fault, and watch how the run recovers."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from drumline.store.journal import JournalReader
 from drumline.supervise.requests import supervisor_gone
 from drumline.view.steps import StepFollower
 
-_MOMENT_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
 class Moment(Record):
-    """When somebody is to be hurt: at a step, as soon as its process runs, or so long after everybody does.
+    """When to inject the fault: at a step, when the replica's process starts, or some time after all replicas run.
 
-    Otherwise as soon as the training is seen to have got somewhere.
+    Without any of these, after the first step.
     """
 
     step: int | None = None
@@ -37,24 +37,24 @@ class Moment(Record):
 
 
 class Report(Record):
-    """What a drill has shown; seconds are counted from the harm unless it says otherwise, None is not known."""
+    """The result of a drill; seconds count from the fault unless said otherwise, None is not known."""
 
     replica: ReplicaId
     harm: Fault
     attempt: int
-    step: int | None  # the last that was taken before
+    step: int | None  # the last one before the fault
     outcome: Outcome
-    wrong: str  # what is wrong with the verdict; empty if nothing is
+    wrong: str  # what is wrong with the verdict; empty if it is right
     notice_seconds: float | None
-    teardown_seconds: float | None  # from the notice until nothing was left of what had to go
+    teardown_seconds: float | None  # from the notice until the affected replicas were stopped
     first_step_seconds: float | None
     lost: RestartCost
     came_back: bool
-    has_steps: bool  # whether any could be read
+    has_steps: bool  # whether any step could be read
 
 
 class Drill:
-    """One drill of one run; whoever was hurt and lives on is healed when it is over."""
+    """One drill of one run; a fault that can be undone is undone at its end."""
 
     def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Fault, fault_injector: FaultInjector) -> None:
         self._folder = folder
@@ -65,14 +65,14 @@ class Drill:
         self._steps = StepFollower(folder, self._plan, now)
         self._journal = JournalReader(folder.journal_file, self._plan)
         self._state = new_run(self._plan)
-        self._before = self._state  # when it was hurt
-        self._since: list[Entry] = []  # what happened from then on
-        self._hurt_at: float | None = None
+        self._before = self._state  # at the fault
+        self._since: list[Entry] = []  # since the fault
+        self._injected_at: float | None = None
         self._step: int | None = None
-        self._is_early = False  # hurt when nobody could have taken a step
+        self._is_early = False  # injected before any step was possible
 
     def wait(self, moment: Moment) -> bool:
-        """Return when the moment has come; False if the run is over, or falls, before it does."""
+        """Return True when the moment has come; False if the run or the replica ends before."""
         running_at: float | None = None
         self._is_early = moment.at_start
         while True:
@@ -89,35 +89,35 @@ class Drill:
 
     @property
     def too_late(self) -> str:
-        """Who was over when `wait` returned False: the run, or the one who was to be hurt, in words."""
+        """Return what had ended when `wait` returned False: the run or the replica, with its state."""
         own = self._state.replicas.get(self._victim)
         if self._state.phase.is_final or own is None:
             return f"run {self._folder.id} was {self._state.phase}"
         return f"{self._folder.id}.{self._victim} was {own.phase}"
 
-    def hurt(self) -> int | None:
-        """Hurt the victim; return the step that the run has reached."""
+    def inject(self) -> int | None:
+        """Inject the fault; return the step that the run has reached."""
         self._before, self._since = self._state, []
         self._step = self._steps.highest_step(self._state.attempt)
-        self._hurt_at = now()
+        self._injected_at = now()
         self._fault_injector.inject(self._traces, self._victim, self._harm)
         return self._step
 
-    def see(self, within_seconds: float | None) -> Report:
-        """Return when the run has come back, has ended, or should have come back by now."""
-        hurt_at = self._hurt_at or now()
+    def observe(self, within_seconds: float | None) -> Report:
+        """Return the report when the run has recovered, has ended, or has used up its time."""
+        injected_at = self._injected_at or now()
         try:
             while True:
                 self._look()
-                report = self._report(hurt_at)
-                late = within_seconds is not None and now() - hurt_at > within_seconds
+                report = self._report(injected_at)
+                late = within_seconds is not None and now() - injected_at > within_seconds
                 if report.came_back or report.outcome.is_over or late:
                     return report
                 self._pause()
         finally:
             self._fault_injector.undo(self._traces, self._victim, self._harm)
 
-    def _report(self, hurt_at: float) -> Report:
+    def _report(self, injected_at: float) -> Report:
         attempt = self._before.attempt
         outcome = follow_outcome(self._plan, self._before, self._victim, self._since)
         is_other = outcome.attempt != attempt
@@ -131,20 +131,20 @@ class Drill:
             step=self._step,
             outcome=outcome,
             wrong=check_cause(outcome, self._victim, self._harm),
-            notice_seconds=_after(hurt_at, outcome.noticed_at),
+            notice_seconds=_after(injected_at, outcome.noticed_at),
             teardown_seconds=_after(outcome.noticed_at, outcome.cleared_at),
-            first_step_seconds=again.first.at - hurt_at if again else None,
+            first_step_seconds=again.first.at - injected_at if again else None,
             lost=restart_cost(outcome.attempt, before, again) if has_steps else RestartCost(outcome.attempt, None),
-            came_back=again is not None or (not has_steps and self._goes_on(outcome)),
+            came_back=again is not None or (not has_steps and self._has_recovered(outcome)),
             has_steps=has_steps,
         )
 
-    def _goes_on(self, outcome: Outcome) -> bool:
-        """Whether a run without a step to be seen is back: all are up, if they had time for a step before, or done."""
+    def _has_recovered(self, outcome: Outcome) -> bool:
+        """Return whether a run without readable steps has recovered: it runs or has finished."""
         return outcome.phase is Phase.FINISHED or (outcome.is_running and not self._is_early)
 
     def _again(self, outcome: Outcome) -> Steps | None:
-        """The steps that were taken after the recovery."""
+        """Return the steps that were taken after the recovery."""
         if outcome.noticed_at is None:
             return None
         since = 0.0 if outcome.attempt != self._before.attempt else outcome.noticed_at
@@ -162,8 +162,8 @@ class Drill:
 
     @property
     def _traces(self) -> Path:
-        """Of the life that was hurt, or is to be."""
-        state = self._state if self._hurt_at is None else self._before
+        """Return the trace folder of the incarnation that the fault is for."""
+        state = self._state if self._injected_at is None else self._before
         return self._folder.path / trace_dir(self._victim, state.attempt, state.replicas[self._victim].incarnation)
 
     def _look(self) -> None:
@@ -174,10 +174,10 @@ class Drill:
 
     def _pause(self) -> None:
         if not self._state.phase.is_final and not is_locked(self._folder.lock_file):
-            self._look()  # it writes before it leaves
+            self._look()  # it writes before it exits
             if not self._state.phase.is_final:
                 raise supervisor_gone(self._folder)
-        time.sleep(_MOMENT_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _after(start: float | None, end: float | None) -> float | None:

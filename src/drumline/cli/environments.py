@@ -1,4 +1,4 @@
-"""``drumline environments``: what was built for runs, and what of it can go."""
+"""``drumline environments``: list or remove the Python environments built for runs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from drumline.words import clip, format_duration, printable
 
 
 @click.command()
-@click.option("--prune", is_flag=True, help="Remove every one that no run uses now.")
+@click.option("--prune", is_flag=True, help="Remove all environments that no run uses now.")
 @FORM_OPTION
 def command(*, prune: bool, form: str) -> None:
-    """List the environments that were built for runs of any project.
+    """List the Python environments that were built for the runs of all projects.
 
-    One that nobody used for 30 days is removed when another is built.
+    An environment that was not used for 30 days is removed when another is built.
     """
     root = str(cache_of(os.environ) / "environments")
     if prune:
@@ -36,7 +36,7 @@ def command(*, prune: bool, form: str) -> None:
             table(("NAME", "STATE", "SIZE", "USED", "REQUIREMENTS"), [_cells(row, time.time()) for row in rows])
         )
     elif not rows and not prune:
-        print_line(f"there are none in {root}", err=True)
+        print_line(f"there are no environments in {root}", err=True)
 
 
 def _cells(row: EnvironmentRow, now: float) -> tuple[str, ...]:

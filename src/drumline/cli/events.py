@@ -1,4 +1,4 @@
-"""``drumline events``: a run's journal, in words."""
+"""``drumline events``: the journal of a run as text."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ from drumline.words import count, decimal_size, format_duration
 @click.argument("target", metavar="ID")
 @FORM_OPTION
 def command(target: str, form: str) -> None:
-    """Show what happened to the run ID, one line each, with times in UTC.
+    """Show what happened to the run ID, one line per event, with times in UTC.
 
-    ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
+    ID is a run such as 4, or a replica such as 4.worker.1 or 4.chief.
     """
     folder, meant = find_target(target)
     plan = folder.plan()
     replicas = meant.replicas(plan)
     try:
-        told = list(_with_what_follows(plan, read_journal(folder.journal_file, plan)))
+        shown = list(_with_decisions(plan, read_journal(folder.journal_file, plan)))
     except OSError as error:
         raise EngineError(f"the journal of run {folder.id} cannot be read: {error.strerror}") from None
     if meant.role is not None:
-        told = [each for each in told if _replica(each.record.event) in replicas]
+        shown = [each for each in shown if _replica(each.record.event) in replicas]
     if form == "json":
-        print_json([_data(folder.id, each.record, each.follows) for each in told])
+        print_json([_data(folder.id, each.record, each.follows) for each in shown])
         return
-    for each in told:
+    for each in shown:
         at, event = utc(each.record.at), each.record.event
         print_line(f"[{at}] {_subject(folder.id, event)} {_words(event, some=each.some)}")
         for sentence in each.follows:
             print_line(f"[{at}] {folder.id}: {sentence}")
 
 
-class _Told(Record):
-    """An entry, its decisions in words where they are shown, and whether only some of the replicas wait."""
+class _Shown(Record):
+    """An entry, the texts of its decisions, and whether only some of the replicas wait."""
 
     record: Entry
     follows: tuple[str, ...]
     some: bool
 
 
-def _with_what_follows(plan: Plan, records: Iterable[Entry]) -> Iterator[_Told]:
-    """Yield every entry with the restarts, of the run or of some replicas, that were decided upon it."""
+def _with_decisions(plan: Plan, records: Iterable[Entry]) -> Iterator[_Shown]:
+    """Yield every entry with the restarts that were decided because of it."""
     state = new_run(plan)
     for record in records:
         before = state
@@ -72,7 +72,7 @@ def _with_what_follows(plan: Plan, records: Iterable[Entry]) -> Iterator[_Told]:
         follows += tuple(describe_revival(revival) for revival in state.revivals[len(before.revivals) :])
         if isinstance(record.event, events.ReplicaExited | events.ReplicaWaits | events.TimerFired):
             follows += state.warnings[len(before.warnings) :]
-        yield _Told(record, follows, before.holding)
+        yield _Shown(record, follows, before.holding)
 
 
 def _words(event: Event, *, some: bool) -> str:
@@ -88,7 +88,7 @@ def _words(event: Event, *, some: bool) -> str:
         case events.AttemptDelayed():
             return event.message
         case events.RoomFound():
-            return f"found room for attempt {event.attempt}"
+            return f"got its resources for attempt {event.attempt}"
         case events.ReplicaStarted():
             started = "started again" if event.incarnation and not event.replica.is_helper else "started"
             started = started if event.pid is None else f"{started} as process {event.pid}"
@@ -96,46 +96,46 @@ def _words(event: Event, *, some: bool) -> str:
         case events.ReplicaWaits(is_fatal=True):
             return f"cannot start: {event.message}"
         case events.ReplicaWaits():
-            return f"waits: {event.message}" if event.message else "waits for nothing any more but its start"
+            return f"waits: {event.message}" if event.message else "waits for its start"
         case events.ReplicaExited():
             return f"exited: {describe_exit(event.exit)}"
         case events.FirstStepTaken():
             step = "its first step" if event.step is None else f"step {event.step}, the first"
-            return f"took {step} of attempt {event.attempt}, says {event.replica}"
+            return f"took {step} of attempt {event.attempt}, as {event.replica} reports"
         case events.StopRequested(preempted=True):
-            return "was preempted: its supervisor was asked to go"
+            return "was preempted: its supervisor was asked to exit"
         case events.GangHung():
             return f"hangs: {event.message}"
         case events.RendezvousFailed():
-            return f"did not find together: {event.message}"
+            return f"did not form a rendezvous: {event.message}"
         case events.StacksTaken():
-            return f"has its stacks saved: {event.message}" if event.message else "has its stacks saved"
+            return f"saved its stack traces: {event.message}" if event.message else "saved its stack traces"
         case events.StepsStalled():
             return f"is stalled: {describe_stall(event)}"
         case events.StepsResumed():
             return "takes steps again" if event.step is None else f"takes steps again: step {event.step}"
         case events.CauseNamed(is_correction=True):
-            return f"fails for another cause than was named before: {event.message}"
+            return f"fails for another cause than named before: {event.message}"
         case events.CauseNamed():
-            return f"fails for good: {event.message}"
+            return f"fails: {event.message}"
         case events.StopRequested():
             return "was asked to stop at once" if event.force else "was asked to stop"
         case events.ResumeRequested():
             return "was resumed"
         case events.TimerFired(timer="old"):
-            return f"has run for so long that no failure of attempt {event.attempt} is early"
+            return f"has run long enough that a failure of attempt {event.attempt} does not count as early"
         case events.TimerFired() if event.timer.startswith("hold "):
-            return "waited long enough: who fell returns"
+            return "waited long enough: the failed replicas restart"
         case events.TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
         case events.DelayChosen():
             return f"waits {format_duration(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
         case events.EngineFailed():
-            return f"could not go on: {event.message}"
+            return f"could not continue: {event.message}"
         case events.EngineWarned():
-            return f"has to know: {event.message}"
+            return f"warning: {event.message}"
         case events.ProjectCarried():
-            where = f"on {count(event.hosts, 'host')}" if event.hosts else "there"
+            where = f"on {count(event.hosts, 'host')}" if event.hosts else "where it runs"
             return f"has its project {where}: {decimal_size(event.size_bytes)}, {count(event.files, 'file')}"
         case events.SummariesFound():
             return "has written summaries"
@@ -144,7 +144,7 @@ def _words(event: Event, *, some: bool) -> str:
         case events.SupervisorReturned(number=0):
             return "has a supervisor again"
         case events.SupervisorReturned():
-            return f"has a supervisor again, which came back by itself, {event.number} of {event.most}"
+            return f"has a supervisor again, restarted automatically, {event.number} of {event.most}"
         case _:
             assert_never(event)
 

@@ -1,4 +1,4 @@
-"""Runs by the ids that are typed."""
+"""Find runs by the ids that the user types."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from drumline.store.reachability import MISUNDERSTOOD, Reachability, read_reacha
 
 
 def find_run(home: Path, run: str) -> RunFolder:
-    """Return the folder of a run, as `find_folder`; a copy of one that is supervised elsewhere is brought up to date.
+    """Return the folder of a run as `find_folder` does; the copy of a run supervised elsewhere is refreshed.
 
-    Warn if its supervisor cannot be reached, and raise EngineError if that is of a version that is not understood.
+    Warn if its supervisor cannot be reached; raise EngineError if the supervisor's version is not understood.
     """
     folder = find_folder(home, run)
     reach = refresh_copy(folder)
@@ -28,7 +28,7 @@ def find_run(home: Path, run: str) -> RunFolder:
 
 
 def refresh_copy(folder: RunFolder) -> Reachability | None:
-    """Have a run followed that is supervised elsewhere; return how its supervisor stands, unless the run is over."""
+    """Refresh the copy of a run that is supervised elsewhere; return how its supervisor can be reached."""
     if read_reachability(folder.path) is None:
         return None
     from drumline.supervise.requests import refresh_run  # noqa: PLC0415 - few runs are supervised elsewhere
@@ -37,25 +37,25 @@ def refresh_copy(folder: RunFolder) -> Reachability | None:
 
 
 def find_target(text: str) -> tuple[RunFolder, Target]:
-    """Return the folder of the run that an id names, as `find_run`, and what of the run it names.
+    """Return the folder of the run that an id names, as `find_run`, and the id's parts.
 
-    Raise InputError for what is not an id, and NotFoundError if there is no such run.
+    Raise InputError if the text is not an id, and NotFoundError if there is no such run.
     """
     target = parse_target(text)
     return find_run(open_home(os.environ), target.run), target
 
 
-def find_whole_run(text: str, done: str, hint: str) -> RunFolder:
+def find_whole_run(text: str, message: str, hint: str) -> RunFolder:
     """Return the folder of a run, as `find_run`; raise InputError for the id of a replica.
 
-    `done` says what can be done to whole runs only; in `hint`, RUN stands for the number of the run.
+    RUN in `hint` is replaced by the number of the run.
     """
-    return find_run(open_home(os.environ), parse_whole_run(text, done, hint))
+    return find_run(open_home(os.environ), parse_whole_run(text, message, hint))
 
 
-def parse_whole_run(text: str, done: str, hint: str) -> str:
+def parse_whole_run(text: str, message: str, hint: str) -> str:
     """Return the number of a run; raise InputError as `find_whole_run` does."""
     target = parse_target(text)
     if target.role is not None:
-        raise InputError(f"{text}: {done}", hint=hint.replace("RUN", target.run))
+        raise InputError(f"{text}: {message}", hint=hint.replace("RUN", target.run))
     return target.run

@@ -1,4 +1,4 @@
-"""The last line of a terminal that follows a run: how far the training is, or what it waits for; read now and then."""
+"""The footer of a followed run: the progress of the training, or what it waits for."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from drumline.view.scalars import output_dir
 from drumline.words import count, format_duration
 
 _PAUSE_SECONDS = 1.0
-_PAUSES_PER_LOOK = 20  # a line of many is looked at less often, so that it never costs more than a twentieth of a core
+_PAUSES_PER_READ = 20  # a run of many replicas is read less often, to cost a twentieth of a core at most
 
 
 class Footer:
-    """What to say of a run now; looks again when it is time. Before it is known how far it is, what it waits for."""
+    """The footer of one run, read again at intervals."""
 
     def __init__(self, feed: Feed, folder: RunFolder) -> None:
         self._feed = feed
@@ -29,26 +29,26 @@ class Footer:
         self._output = output_dir(folder, feed.plan, str(read_facts(folder).get("directory", "")))
         self._text = ""
         self._next = 0.0
-        self._stage: object = None  # what was waited for then is over when this changes
+        self._stage: object = None  # a change makes the text out of date
         self._waits = ""
         self._since = 0.0
 
     def text(self) -> str:
-        """One line; empty while nothing is known."""
+        """Return one line; empty while nothing is known."""
         stage = (self._feed.state.phase, self._feed.state.ending, self._feed.state.stalled)
         if time.monotonic() >= self._next or stage != self._stage:
             self._stage = stage
-            before = time.process_time()  # what it costs, and not what others make it wait
-            self._text = self._look()
+            before = time.process_time()  # CPU time, not the time spent waiting
+            self._text = self._read()
             cost = time.process_time() - before
-            self._next = time.monotonic() + max(_PAUSE_SECONDS, _PAUSES_PER_LOOK * cost)
+            self._next = time.monotonic() + max(_PAUSE_SECONDS, _PAUSES_PER_READ * cost)
         return self._text
 
-    def _look(self) -> str:
+    def _read(self) -> str:
         ending = self._feed.state.ending is not None
-        return (self._far() if not ending else "") or self._wait(time.monotonic())
+        return (self._progress() if not ending else "") or self._wait(time.monotonic())
 
-    def _far(self) -> str:
+    def _progress(self) -> str:
         if stalled := self._feed.stalled(time.time()):
             return f"run {self._run}: stalled: {describe_stall(stalled)}"
         chief = self._feed.plan.chief
@@ -57,7 +57,7 @@ class Footer:
         return sum_up(self._run, found.get(chief, ReplicaProgress()) if chief else ReplicaProgress(), behind)
 
     def _wait(self, now: float) -> str:
-        """What is waited for, if it has been for more than a moment."""
+        """Return what the run waits for, if it has waited for a second or more."""
         waits = describe_wait(self._feed.plan, self._feed.state)
         if waits != self._waits:
             self._waits, self._since = waits, now
@@ -70,20 +70,20 @@ class Footer:
 
 
 def describe_wait(plan: Plan, state: RunState) -> str:
-    """What a run does that has nothing to show for it yet; nothing, when it is over."""
+    """Return what a run without progress does or waits for; empty when it is over."""
     if state.phase.is_final:
         return ""
     if state.ending:
         left = sum(state.left.values())
-        return f"ending, {count(left, 'replica')} left; `drumline kill --force {plan.run}` does not wait for them"
+        return f"ending, {count(left, 'replica')} left; `drumline kill --force {plan.run}` kills them at once"
     if state.phase is Phase.BUILDING:
         working = [f"{plan.run}.{name}" for name, each in state.helpers.items() if not each.phase.is_final]
-        return f"{', '.join(working[:3])} at work" if working else "building"
+        return f"{', '.join(working[:3])} working" if working else "building"
     if state.phase is Phase.RUNNING:
-        return "running; Ctrl-C leaves it alone"
+        return "running; Ctrl-C detaches from it"
     if state.phase is Phase.STARTING:
         if not plan.is_elsewhere and plan.warm and state.waiting:
-            what = plan.framework if plan.framework != "plain" else "what is to be warm"
+            what = plan.framework if plan.framework != "plain" else "modules"
             return f"importing {what}, once for all replicas"
-        return f"starting, {len(state.replicas) - state.waiting} of {len(state.replicas)} run"
+        return f"starting, {len(state.replicas) - state.waiting} of {len(state.replicas)} replicas run"
     return state.waits or "getting ready"

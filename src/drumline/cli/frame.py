@@ -1,4 +1,4 @@
-"""What a command shows, once or again and again in the same place."""
+"""Print the output of a command once, or redraw it in place."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ _STATE = r"\b(?:CREATED|BUILDING|PENDING|STARTING|RUNNING|RESTARTING|FINISHED|FA
 
 
 class Frame(Record):
-    """A picture of how things stand: the result, words beside it, and whether it will change no more."""
+    """The output of a command at one moment: the result on stdout and messages on stderr."""
 
     lines: Sequence[str] = ()
-    talk: Sequence[str] = ()
-    is_last: bool = False
-    is_table: bool = False  # its lines may be cut; whoever wants all of one looks at that alone
+    messages: Sequence[str] = ()
+    is_last: bool = False  # it will not change any more
+    is_table: bool = False  # its lines may be cut to the width of the terminal
     is_data: bool = False  # for a program
 
 
 def show_card(lines: Sequence[str]) -> None:
-    """Print a card; on a terminal in colour."""
+    """Print a failure card; on a terminal in colour."""
     write(join(_draw(lines, None), "\n"))
 
 
 def show(frame: Frame) -> None:
-    """Print a picture once; on a terminal in colour, a table no wider than that."""
+    """Print a frame once; on a terminal in colour, with tables cut to its width."""
     size = None if frame.is_data else terminal_size()
     if frame.lines and size:
         write(join(_draw(frame.lines, size.columns if frame.is_table else None), "\n"))
     else:
         print_lines(frame.lines)
-    print_lines(frame.talk, err=True)
+    print_lines(frame.messages, err=True)
 
 
 def sleep() -> None:
@@ -58,13 +58,13 @@ def sleep() -> None:
 
 
 def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> None:
-    """Print a picture again and again until it is the last: in place on a terminal, else whenever it has changed."""
+    """Print frames until the last one: in place on a terminal, otherwise whenever the frame has changed."""
     drawn, before = 0, None
     while True:
         frame = look()
         size = None if frame.is_data else terminal_size()
         if size:
-            lines = _draw((*frame.lines, *frame.talk), size.columns)
+            lines = _draw((*frame.lines, *frame.messages), size.columns)
             if len(lines) >= size.lines > 2:
                 lines[size.lines - 2 :] = [escape(f"… {len(lines) - size.lines + 2} more lines")]
             write(join((move_up(drawn), join(lines, "\n"))))
@@ -78,7 +78,7 @@ def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> No
 
 
 def terminal_columns() -> int | None:
-    """How wide the terminal is that shows our results; None if none does."""
+    """Return the width of the terminal; None if stdout is not a terminal."""
     size = terminal_size()
     return size.columns if size else None
 
@@ -98,7 +98,7 @@ def _draw(lines: Iterable[str], columns: int | None) -> list[Escaped]:
 
 
 def _paint_card(line: Escaped, *, is_first: bool) -> Escaped:
-    """A red bar; what happened in bold, and where it did fainter than the rest."""
+    """Colour a line of a failure card: a red bar, the error in bold, file names dim."""
     text = escape(line.removeprefix(BAR))
     is_bold = is_first or _EXCEPTION.match(text) is not None
     is_place = text.startswith(("   File ", "   …"))

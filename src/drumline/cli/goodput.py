@@ -1,4 +1,4 @@
-"""Where the time of a run went, in one line and for programs; what is not known is said to be, or is null."""
+"""The goodput of a run: which part of its time was productive, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -6,22 +6,20 @@ from drumline.cli.text import rounded
 from drumline.run.goodput import Goodput
 from drumline.words import count, format_duration
 
-_LONG_SECONDS = 60.0  # before that a run without a restart is all start, and says nothing
+_LONG_SECONDS = 60.0  # a shorter run without a restart is mostly start-up
 
 
 def describe_goodput(goodput: Goodput | None) -> str:
-    """`83 % productive (41s of 49s): 3.1s starting, 2.0s recomputed (12 steps), 3.3s down; 1 restart lost 12 steps`.
+    """Return `83 % productive (41s of 49s): 3.1s starting, 3.3s down; 1 restart lost 12 steps`.
 
-    Empty where there is nothing to say: no step can be read, or the run is short and was not restarted.
+    Return an empty text if no step can be read, or if the run is short and was not restarted.
     """
     if goodput is None or goodput.starting_seconds is None:
         return ""
     if not goodput.restarts and goodput.seconds < _LONG_SECONDS:
         return ""
     if goodput.productive_seconds is None or goodput.share is None:
-        head = (
-            f"not known of {format_duration(goodput.seconds)}, since nobody can tell when the lost steps were regained"
-        )
+        head = f"not known of {format_duration(goodput.seconds)}, since the time of the lost steps is not known"
     else:
         whole = f"{format_duration(goodput.productive_seconds)} of {format_duration(goodput.seconds)}"
         head = f"{goodput.share:.0%} productive ({whole})".replace("%", " %", 1)
@@ -42,7 +40,7 @@ def describe_goodput(goodput: Goodput | None) -> str:
 
 
 def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
-    """The same as what JSON knows."""
+    """Return goodput as JSON data."""
     if goodput is None:
         return None
     is_known = goodput.productive_seconds is not None
@@ -71,7 +69,7 @@ def goodput_data(goodput: Goodput | None) -> dict[str, object] | None:
 
 
 def _restarts(goodput: Goodput) -> str:
-    """`2 restarts lost 12 and 3 steps`, as far as that is known."""
+    """Return `2 restarts lost 15 steps`, or only the number of restarts."""
     losses = goodput.restarts
     if not losses:
         return ""

@@ -1,4 +1,4 @@
-"""``drumline help``: a command's options, or a page about what no single command is about."""
+"""``drumline help``: the help of a command, or a page about a topic."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from drumline.cli.terminal import print_document
 from drumline.errors import InputError
 from drumline.words import nearest
 
-TOPICS = ("spec", "ids", "engines", "variables", "files", "exit-codes")  # as a newcomer needs them
+TOPICS = ("spec", "ids", "engines", "variables", "files", "exit-codes")  # the ones needed first at the top
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Topics and commands, for a shell; after a command, nothing."""
+    """Return topics and commands for completion; nothing after a command."""
     if ctx.params.get(str(param.name)):
         return []
     known = {**{name: title(name) for name in TOPICS}, **COMMANDS}
@@ -28,7 +28,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @click.argument("words", nargs=-1, metavar="[COMMAND | TOPIC]", shell_complete=_complete)
 @click.pass_context
 def command(ctx: click.Context, words: tuple[str, ...]) -> None:
-    """Show what a COMMAND takes, or a page about a TOPIC; without either, the list of topics."""
+    """Show the help of a COMMAND or a page about a TOPIC; without either, list the topics."""
     if not words:
         print_document(f"{_overview()}\n")
     elif words[0] in COMMANDS:
@@ -41,12 +41,12 @@ def command(ctx: click.Context, words: tuple[str, ...]) -> None:
 
 
 def topic(name: str) -> str:
-    """A topic's page; its first line is its title."""
+    """Return the page of a topic; its first line is the title."""
     return files("drumline.cli").joinpath("topics", f"{name}.txt").read_text("utf-8")
 
 
 def title(name: str) -> str:
-    """What a topic is about, in one line."""
+    """Return the title of a topic."""
     return topic(name).partition("\n")[0]
 
 
@@ -54,16 +54,16 @@ def _overview() -> str:
     width = max(map(len, TOPICS))
     return "\n".join(
         (
-            "To begin: `drumline init` writes a spec and a script, `drumline train` runs them.",
-            "`drumline --help` lists all commands, `drumline help COMMAND` shows what one takes.",
+            "To start: `drumline init` writes a spec and a script, `drumline train` runs them.",
+            "`drumline --help` lists all commands, `drumline help COMMAND` shows the help of one.",
             "",
-            "Topics, each a page of `drumline help TOPIC`:",
+            "Topics (`drumline help TOPIC` shows one):",
             *(f"  {name.ljust(width)}  {title(name)}" for name in TOPICS),
         )
     )
 
 
 def _meant(word: str) -> str:
-    """What to tell somebody who asked about something that has no page."""
+    """Return the hint for a word that is no command and no topic."""
     near = nearest(word, (*TOPICS, *COMMANDS)) or SYNONYMS.get(word)
     return f"did you mean `drumline help {near}`?" if near else "`drumline help` lists the topics"

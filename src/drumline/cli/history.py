@@ -1,4 +1,4 @@
-"""What replicas used from the start of a run on: lines of little bars, and the numbers behind them."""
+"""The CPU, memory and GPU use of replicas since the start of a run, as bars and as JSON."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _BARS = "▁▂▃▄▅▆▇█"
 _SHORTEST, _USUAL = 10, 80
 
 
-def look_at_history(home: Path, targets: Sequence[Target], form: str) -> Frame:
-    """Show what the replicas that are meant have used."""
+def history_frame(home: Path, targets: Sequence[Target], form: str) -> Frame:
+    """Return the use of the replicas that are named."""
     runs = [run_use(find_run(home, target.run), target, read_clock()) for target in targets]
     if form == "json":
         return Frame(json_lines([_data(run) for run in runs]), is_data=True)
     empty = [run.run.summary.id for run in runs if not any(replica.samples for replica in run.replicas)]
-    talk = [f"run {name}: nobody has looked at what it uses" for name in empty]
+    messages = [f"run {name}: its use was not recorded" for name in empty]
     shown: list[str] = []
     for run in runs:
         if run.run.summary.id not in empty:
             shown += [""] * bool(shown) + _lines(run, terminal_columns() or _USUAL)
-    return Frame(shown, talk, is_table=True)
+    return Frame(shown, messages, is_table=True)
 
 
 def _cores(sample: Sample) -> float:
@@ -60,7 +60,7 @@ _MEASURES: dict[str, tuple[Value, str]] = {
 
 
 def _lines(run: RunUse, width: int) -> list[str]:
-    """A table with a line for everything that is known of a replica, and time from left to right in what is left."""
+    """Return a table with a row for each measure of a replica, and bars over time in the space that is left."""
     summary = run.run.summary
     known = [
         (replica, what, found, form, value)
@@ -88,7 +88,7 @@ def _numbers(found: Extent, form: str) -> tuple[str, ...]:
 
 
 def _bars(values: Sequence[float | None], most: float) -> str:
-    """A bar for each step, full where the value was the most; nothing where nobody looked."""
+    """Return one bar per interval, full at the maximum; a space where nothing was recorded."""
     height = len(_BARS) - 1
     return "".join(
         " " if value is None else _BARS[min(height, round(value / most * height)) if most > 0 else 0]

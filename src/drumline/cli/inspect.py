@@ -1,4 +1,4 @@
-"""``drumline inspect``: a shell where a run has written."""
+"""``drumline inspect``: a shell in the output of a run."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ from drumline.view.run import run_details
 @click.argument("argv", nargs=-1, metavar="[COMMAND...]", type=click.UNPROCESSED)
 @click.pass_context
 def command(ctx: click.Context, run: str, argv: tuple[str, ...]) -> None:
-    """Open a shell where a run has written, or run COMMAND there; its exit code is this one's.
+    """Open a shell in the output folder of a run, or run COMMAND there and exit with its code.
 
-    On this machine that is the run's output folder; on hosts the chief's, until it is fetched. In a cluster, a small
-    pod of the run's image is started on its volumes, at the paths that they have in training, and removed afterwards.
+    For a run on hosts this is the folder on the chief's host until the output is fetched. In a cluster, a small pod of
+    the run's image is started with its volumes at the same paths as in training, and removed afterwards.
     """
     ctx.exit(find_output(run).run_command(argv))
 
 
 def find_output(run: str) -> Output:
-    """What the run of this number has written."""
-    details = run_details(find_whole_run(run, "all replicas of a run write to one place", "say `RUN`"), read_clock())
+    """Return the output of a run; raise InputError for a replica."""
+    details = run_details(
+        find_whole_run(run, "all replicas of a run share one output folder", "use `RUN`"), read_clock()
+    )
     browsable = require(engine_of(details), Browsable, "access to the output", details.plan.engine)
     return browsable.open_output(output_of(details))

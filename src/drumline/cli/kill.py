@@ -1,4 +1,4 @@
-"""``drumline kill``: end runs, to the last process."""
+"""``drumline kill``: stop runs and all their processes."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from drumline.words import format_duration, listed
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("-f", "--force", is_flag=True, help="Give them no time to end by themselves.")
+@click.option("-f", "--force", is_flag=True, help="Kill replicas at once, without time to save.")
 @click.pass_context
 def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
-    """End runs: everything of them, to the last process.
+    """Stop runs and all their processes.
 
-    All ids are looked up before anything is ended. A run that is over already stays as it is. The exit code is 1 if a
-    host could not be asked whether anything is left there, and its lease is not over.
+    All ids are checked before anything is stopped. A run that is over is left as it is. The exit code is 1 if a host
+    could not be reached and its lease has not expired, so that replicas may still run there.
     """
     running, unsure = [], False
-    whole = "only whole runs can be killed", "`drumline kill RUN` ends all of it"
+    whole = "only whole runs can be killed", "`drumline kill RUN` stops all replicas of it"
     for folder in [find_whole_run(text, *whole) for text in dict.fromkeys(ids)]:
         before = read_state(folder)
         if before.phase.is_final:
-            print_line(f"run {folder.id} was over already: {before.phase}")
+            print_line(f"run {folder.id} is already over: {before.phase}")
             unsure |= _is_in_doubt(folder)
         else:
             running.append(folder)
@@ -46,30 +46,30 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
         with waiting_notice(_waits(folder, force=force)):
             state = wait_until_stopped(folder, before, force=force)
         if not state.phase.is_final:
-            print_line(f"run {folder.id} was ended, and has been resumed since: {state.phase}")
+            print_line(f"run {folder.id} was stopped and has been resumed since: {state.phase}")
         elif in_doubt := _is_in_doubt(folder):
             unsure |= in_doubt
         elif state.phase is Phase.KILLED:
-            print_line(f"killed run {folder.id}; nothing of it is alive")
+            print_line(f"killed run {folder.id}; none of its processes is left")
         else:
-            print_line(f"run {folder.id} ended by itself first: {state.phase}")
+            print_line(f"run {folder.id} ended before it was killed: {state.phase}")
     if unsure:
         ctx.exit(1)
 
 
 def _waits(folder: RunFolder, *, force: bool) -> str:
-    """What to say to somebody who waits for a run's end."""
+    """Return the notice for a command that waits for the end of a run."""
     if force:
-        return f"run {folder.id}: waiting until nothing of it is left"
+        return f"run {folder.id}: waiting until none of its processes is left"
     grace = format_duration(folder.plan().timeouts.grace_seconds)
     return (
-        f"run {folder.id}: its replicas may take {grace} to save and end;"
-        f" `drumline kill --force {folder.id}` gives them no time"
+        f"run {folder.id}: its replicas have {grace} to save and exit;"
+        f" `drumline kill --force {folder.id}` kills them at once"
     )
 
 
 def _is_in_doubt(folder: RunFolder) -> bool:
-    """Whether hosts could not be asked if anything of a run that is over is left there; then says which."""
+    """Report hosts that could not be reached; return whether replicas may still run on one of them."""
     plan = folder.plan()
     if not plan.is_elsewhere:
         return False
@@ -81,21 +81,21 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     now = time.time()
     over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
     for doubt in over:
-        ended = f"whatever ran there has ended by its lease, at the latest at {utc(doubt.until)}"
+        ended = f"its replicas there have ended with their lease, at the latest at {utc(doubt.until)}"
         print_line(f"run {folder.id} is over; {doubt.host} could not be reached, and {ended}")
     left = [doubt for doubt in doubts if doubt not in over]
     if not left:
         return False
     print_line(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
-    print_line(f"hint: whatever is left there {_until(left)}", err=True)
+    print_line(f"hint: a replica that is left there {_until(left)}", err=True)
     return True
 
 
 def _until(doubts: Sequence[UnverifiedHost]) -> str:
-    """Until when something may be left on these hosts, as far as that is known."""
+    """Return when the replicas on these hosts end at the latest, as far as that is known."""
     leases = [doubt.lease_seconds for doubt in doubts if doubt.lease_seconds is not None]
     if len(leases) < len(doubts):
-        return "goes on: it has no lease"
+        return "continues: it has no lease"
     known = [doubt.until for doubt in doubts if doubt.until is not None]
     if len(known) < len(doubts):
         return f"ends by itself within {format_duration(max(leases))}"

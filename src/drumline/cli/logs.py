@@ -1,4 +1,4 @@
-"""``drumline logs``: what the replicas said, merged in the order of time."""
+"""``drumline logs``: the output of replicas, ordered by time."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from drumline.view.feed import Feed, Item, Lines
 
 @click.command()
 @click.argument("run", metavar="ID")
-@click.option("-f", "--follow", "following", is_flag=True, help="Go on until the run ends.")
+@click.option("-f", "--follow", "following", is_flag=True, help="Continue until the run is over.")
 @click.option("--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
-@click.option("--since", type=SECONDS, metavar="TIME", help="Only what is not older than this: 5m.")
+@click.option("--since", type=SECONDS, metavar="TIME", help="Only the lines of this last period: 5m.")
 @click.option("--attempt", type=click.IntRange(min=0), metavar="N", help="Only this attempt.")
 @click.option("--role", type=click.Choice(["chief", "worker", "ps", "evaluator"]), help="Only this role.")
-@click.option("--timestamps/--no-timestamps", default=True, help="With the time of each line, in UTC.")
+@click.option("--timestamps/--no-timestamps", default=True, help="Show the time of each line, in UTC.")
 def command(
     run: str,
     *,
@@ -33,9 +33,9 @@ def command(
     role: str | None,
     timestamps: bool,
 ) -> None:
-    """Show what the replicas of ID said, in the order of time.
+    """Show the output of the replicas of ID, ordered by time.
 
-    ID is a run, as 4, or a replica of it, as 4.worker.1 or 4.chief.
+    ID is a run such as 4, or a replica such as 4.worker.1 or 4.chief.
     """
     folder, target = find_target(run)
     plan = folder.plan()
@@ -56,7 +56,7 @@ def command(
 
 
 def _batches(feed: Feed) -> Iterator[list[Item]]:
-    """Everything that there is now."""
+    """Yield all items that there are now."""
     while items := feed.poll(time.time()):
         yield items
 
@@ -67,7 +67,7 @@ def _since(batches: Iterable[list[Item]], at: float | None) -> Iterator[list[Ite
 
 
 def _last(batches: Iterable[list[Item]], number: int) -> list[Item]:
-    """The last so many lines of the replicas, and what happened from the first of them on."""
+    """Return the last lines of the replicas, and the changes of state since the first of them."""
     kept: deque[tuple[Item, int]] = deque()  # each with the number of its lines
     lines = 0
     for items in batches:

@@ -1,4 +1,4 @@
-"""What the commands that read a spec take alike."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PARAMETER_OPTION = click.option(
 
 
 class _Seconds(click.ParamType[float]):
-    """A time, as specs have it."""
+    """A time such as 30s or 5m, in seconds."""
 
     name = "time"
 
@@ -34,7 +34,7 @@ SECONDS = _Seconds()
 
 
 def engine_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and the flags of all engines to a command, which gets those that were typed as `flags`, by name."""
+    """Add `--on` and the flags of all engines to a command, which gets the given flags as `flags`, by name."""
     known = {flag.name: flag for each in engine_options().values() for flag in each.FLAGS}
 
     @wraps(command)
@@ -46,7 +46,9 @@ def engine_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     for flag in reversed(known.values()):
         words = (f"--{flag.name}", *([f"-{flag.letter}"] if flag.letter else []), _parameter(flag))
         decorated = click.option(*words, metavar=flag.metavar, help=flag.help)(decorated)
-    return click.option("--on", type=click.Choice(engine_names()), help="The engine, instead of the spec's.")(decorated)
+    return click.option(
+        "--on", type=click.Choice(engine_names()), help="The engine to use instead of the spec's default."
+    )(decorated)
 
 
 def _parameter(flag: Flag) -> str:

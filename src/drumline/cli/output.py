@@ -1,4 +1,4 @@
-"""What a run has written, and the engine that it ran on."""
+"""The output of a run, and the engine that it ran on."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def engine_of(details: RunDetails) -> Engine:
 
 
 def output_of(details: RunDetails) -> RunOutput:
-    """Return what says where a run has written."""
+    """Return where a run has written."""
     return RunOutput(details.plan, Path(details.output_dir), Path(details.folder))

@@ -1,4 +1,4 @@
-"""How far a training is, in words, in cells of a table, and for programs; what is not known is left out."""
+"""The progress of a training, as text, as cells of a table and as JSON; unknown values are left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.words import format_duration, listed
 
 
 def describe(replica_progress: ReplicaProgress) -> str:
-    """`epoch 3/10, step 20/100, loss 0.31`."""
+    """Return `epoch 3/10, step 20/100, loss 0.31`."""
     parts = {
         "epoch": epoch_cell(replica_progress),
         "step": _step(replica_progress),
@@ -20,7 +20,7 @@ def describe(replica_progress: ReplicaProgress) -> str:
 
 
 def sum_up(run: str, chief: ReplicaProgress, behind: Sequence[str]) -> str:
-    """`run 4: epoch 2/3, step 120/400, loss 0.38, about 40s left; 4.worker.1 is behind`; empty if nothing is known."""
+    """Return `run 4: epoch 2/3, step 120/400, about 40s left; 4.worker.1 is behind`; empty if nothing is known."""
     known = describe(chief)
     if chief.eta_seconds is not None:
         known += f", about {format_duration(chief.eta_seconds, parts=1)} left"
@@ -32,23 +32,23 @@ def sum_up(run: str, chief: ReplicaProgress, behind: Sequence[str]) -> str:
 
 
 def epoch_cell(replica_progress: ReplicaProgress) -> str:
-    """`3/10`, or `3` of nobody knows how many."""
+    """Return `3/10`, or `3` if the total is not known."""
     return _of(replica_progress.progress.epoch, replica_progress.progress.epochs)
 
 
 def step_cell(replica_progress: ReplicaProgress) -> str:
-    """`20/100`, and whether others are well ahead."""
+    """Return `20/100`, marked if the replica is behind the others."""
     return f"{_step(replica_progress)} (behind)".strip() if replica_progress.is_behind else _step(replica_progress)
 
 
 def spell_loss(replica_progress: ReplicaProgress) -> str:
-    """The last loss, with four digits that count."""
+    """Return the last loss with four significant digits."""
     loss = replica_progress.progress.loss
     return "" if loss is None else f"{loss:.4g}"
 
 
 def eta_cell(replica_progress: ReplicaProgress) -> str:
-    """`3m`; `12s to step 100` where that is all that is known."""
+    """Return `3m`, or `12s to step 100` if only that is known."""
     if replica_progress.eta_seconds is not None:
         return format_duration(replica_progress.eta_seconds)
     if replica_progress.steps_eta_seconds is not None:
@@ -57,7 +57,7 @@ def eta_cell(replica_progress: ReplicaProgress) -> str:
 
 
 def progress_data(replica_progress: ReplicaProgress | None) -> dict[str, object]:
-    """What JSON knows; a loss that is no number is a word, as null is a loss that is not known."""
+    """Return progress as JSON data; a loss that is not finite is a string, one that is not known None."""
     if replica_progress is None:
         words = "epoch", "epochs", "step", "steps", "loss", "steps_per_second", "eta_seconds", "steps_eta_seconds"
         return dict.fromkeys(words)
@@ -76,7 +76,7 @@ def progress_data(replica_progress: ReplicaProgress | None) -> dict[str, object]
 
 
 def _step(replica_progress: ReplicaProgress) -> str:
-    """A script that reports its epochs as steps has said no more than its epoch."""
+    """Return the step; empty if the script reports its epochs as steps."""
     progress = replica_progress.progress
     says_more = progress.step != progress.epoch or progress.steps is not None
     return _of(progress.step, progress.steps) if says_more else ""

@@ -25,7 +25,7 @@ from drumline.supervise.site import site_of
 @SPEC_ARGUMENT
 @PARAMETER_OPTION
 @engine_flags
-@click.option("--run-id", metavar="N", help="The run's number in what is printed.")
+@click.option("--run-id", metavar="N", help="The number of the run in the output.")
 @click.option("-o", "--output", "form", type=click.Choice(["shell", "json", "yaml"]), help="How to print it.")
 def command(
     file: str | None,
@@ -35,10 +35,10 @@ def command(
     form: str | None,
     run_id: str | None,
 ) -> None:
-    """Print exactly what FILE (drumline.yml unless given) would run, and nothing else, on stdout.
+    """Print exactly what FILE (default: drumline.yml) would run.
 
-    For the local engine that is a shell script with each replica's environment; start each replica in a
-    terminal of its own. A Jinja template whose parameters are set at its top is rendered as it is, unless with --on.
+    For the local engine this is a shell script with the environment of each replica; start each replica in a terminal
+    of its own. A Jinja template that sets its parameters at the top is rendered as it is, unless --on is given.
     """
     if run_id is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
         raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
@@ -59,34 +59,30 @@ def command(
     form = form or engine.capabilities.forms[0]
     if form not in engine.capabilities.forms:
         raise InputError(
-            f"-o {form}: `{loaded.plan.engine}` cannot be written so",
+            f"-o {form}: `{loaded.plan.engine}` does not support this format",
             hint=f"use {' or '.join(engine.capabilities.forms)}",
         )
     launches = bind(loaded.plan, asyncio.run(engine.place(loaded.plan)))
     warn(*loaded.warnings)
-    for shortage in find_capacity_problems(engine, loaded.plan):
-        warn(f"{shortage}; `train` refuses that here")
+    for problem in find_capacity_problems(engine, loaded.plan):
+        warn(f"{problem}; `drumline train` would refuse this here")
     warn(*(problem.message for problem in engine.problems(loaded.plan, launches)))
     print_document(engine.render(loaded.plan, launches, form))
 
 
 def _render_template(source: str, data: bytes, given: tuple[str, ...], form: str | None) -> None:
-    """Print what a template comes to, as others did; say so if that is no YAML."""
+    """Print a rendered template; warn if the result is not YAML."""
     from drumline.spec.dialect.jinja import Template  # noqa: PLC0415 - jinja2 is an extra
 
     if form not in (None, "yaml"):
-        raise InputError(
-            f"-o {form}: a template says itself what it is rendered to", hint="leave it out, or add `--on`"
-        )
+        raise InputError(f"-o {form}: a template determines its own format", hint="leave out `-o`, or add `--on`")
     template = Template(decode(data, source), source, given)
     template.check()
     text = template.render()
     try:
         if not parse_several(text.encode(), source):
-            warn(f"{source}: comes to nothing: none of its parts is switched on")
+            warn(f"{source}: renders to nothing: none of its parts is switched on")
     except SpecError as error:
         where = error.problems[0]
-        warn(
-            f"{source}: what it is rendered to is no YAML that a cluster could read: line {where.line}: {where.message}"
-        )
+        warn(f"{source}: renders to text that is not valid YAML: line {where.line}: {where.message}")
     print_document(f"{text}\n")

@@ -1,4 +1,4 @@
-"""``drumline resume``: go on with a run that is over and did not finish."""
+"""``drumline resume``: continue a run that failed or was killed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 from drumline.cli.find import find_target, find_whole_run
 from drumline.cli.terminal import print_line
-from drumline.cli.train import leave, require_launchable, watch
+from drumline.cli.train import detach, require_launchable, watch
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
 from drumline.supervise.detach import held_interrupts
@@ -16,16 +16,16 @@ from drumline.supervise.site import site_of_run
 
 @click.command()
 @click.argument("run", metavar="ID")
-@click.option("-d", "--detach", "in_background", is_flag=True, help="Go on with it and come back at once.")
-@click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
+@click.option("-d", "--detach", "in_background", is_flag=True, help="Resume the run and exit.")
+@click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C stops the run instead of detaching from it.")
 @click.pass_context
 def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interrupt: bool) -> None:
-    """Go on with the run ID, which failed or was ended: the same run, its next attempt, and show what happens.
+    """Continue the run ID, which failed or was killed, with its next attempt, and show its output.
 
-    What runs is the run's own plan, as `drumline train` made it: changes to its spec since are another run's. Budgets
-    of restarts and the time limit begin anew. The exit code is the run's, as with `drumline train`.
+    The plan stays as `drumline train` made it; later changes to the spec have no effect. Restart budgets and the time
+    limit start anew. The exit code is 0 if the run finished, otherwise 1.
     """
-    folder = find_whole_run(run, "only whole runs can be resumed", "`drumline resume RUN` goes on with all of it")
+    folder = find_whole_run(run, "only whole runs can be resumed", "`drumline resume RUN` resumes all replicas of it")
     state = read_state(folder)
     if not is_lost(folder, state):
         check_resumable(folder, state)
@@ -39,11 +39,11 @@ def command(ctx: click.Context, run: str, *, in_background: bool, kill_on_interr
                 find_target(folder.id)  # raises NotFoundError if it was removed meanwhile
                 raise
             attempt = before.attempt + 1
-            print_line(f"drumline: run {folder.id} ({plan.name}) goes on as attempt {attempt}", err=True)
+            print_line(f"drumline: run {folder.id} ({plan.name}) continues with attempt {attempt}", err=True)
             if in_background:
                 print_line(folder.id)
                 return
         ctx.exit(watch(folder, since=attempt))
     except KeyboardInterrupt:
-        leave(folder, kill=kill_on_interrupt)
+        detach(folder, kill=kill_on_interrupt)
         ctx.exit(130)

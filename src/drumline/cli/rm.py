@@ -1,4 +1,4 @@
-"""``drumline rm``: forget runs that are over, and their files."""
+"""``drumline rm``: remove runs that are over, with their files."""
 
 from __future__ import annotations
 
@@ -31,38 +31,38 @@ from drumline.store.writers import pid_of
 from drumline.supervise.requests import read_state
 from drumline.view.run import RunDetails, run_details
 
-_PATIENCE_SECONDS = 20.0
+_SUPERVISOR_EXIT_SECONDS = 20.0
 _TRIES = 10
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@click.option("--volumes", is_flag=True, help="Also delete the volumes that were made for them in a cluster.")
+@click.option("--volumes", is_flag=True, help="Also delete the volumes that were created for them in a cluster.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask before volumes are deleted.")
 def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
-    """Forget runs that are over: their logs, their journal, and what they wrote into folders of their own.
+    """Remove runs that are over: their logs, their journal and their own output folders.
 
-    All ids are looked up before anything is removed. On hosts their folders go too. An `output` folder or a claim that
-    the spec names is left alone. Of a run whose folder is a symbolic link only the link is removed; a run whose files
-    are damaged can be removed as soon as none of its processes is alive.
+    All ids are checked before anything is removed. Their folders on hosts are removed too. An `output` folder or a
+    volume claim that the spec names is kept. If the folder of a run is a symbolic link, only the link is removed. A
+    damaged run can be removed once none of its processes is alive.
     """
     home = home_of(os.environ)
-    doomed = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
+    chosen = {folder.id: (folder, _check(folder)) for folder in [_folder(home, text) for text in ids]}
     if volumes:
-        remove_volumes([details for _, details in doomed.values() if details], yes=yes)
-    for folder, details in doomed.values():
+        remove_volumes([details for _, details in chosen.values() if details], yes=yes)
+    for folder, details in chosen.values():
         with waiting_notice(f"removing run {folder.id}..."):
             left = list(_left(details, volumes=volumes)) if details else [_left_of_damaged(folder)]
-            for words in _forget(details) if details else ():
-                print_line(words, err=True)
+            for message in _forget(details) if details else ():
+                print_line(message, err=True)
             _remove(home, folder, is_damaged=details is None)
         print_line(f"removed run {folder.id}")
-        for words in left:
-            print_line(words, err=True)
+        for message in left:
+            print_line(message, err=True)
 
 
 def _forget(details: RunDetails) -> Iterator[str]:
-    """Remove what a run has on other machines; yield what cannot be removed."""
+    """Remove the files of a run on other machines; yield messages about what cannot be removed."""
     if not details.plan.is_elsewhere:
         return
     try:
@@ -76,22 +76,22 @@ def _forget(details: RunDetails) -> Iterator[str]:
 
 
 def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
-    """Yield what of a run stays where it is."""
+    """Yield messages about output that is kept."""
     if not details.plan.is_elsewhere:
         yield from retained_output(output_of(details))
         return
-    with suppress(EngineError):  # the engine is not installed any more, which `_forget` says
+    with suppress(EngineError):  # the engine is not installed any more, which `_forget` reports
         engine = engine_of(details)
         if isinstance(engine, Retaining) and not (volumes and isinstance(engine, Storing)):
             yield from engine.remains(output_of(details))
 
 
 def _left_of_damaged(folder: RunFolder) -> str:
-    return f"run {folder.id} could not be read: what it left on other machines, if anything, is still there"
+    return f"run {folder.id} could not be read: its files on other machines, if any, are still there"
 
 
 def _folder(home: Path, text: str) -> RunFolder:
-    run = parse_whole_run(text, "only whole runs can be removed", "`drumline rm RUN` removes all of it")
+    run = parse_whole_run(text, "only whole runs can be removed", "`drumline rm RUN` removes the whole run")
     folder = RunFolder(home / RUNS / run)
     if not is_there(folder):
         raise no_run(home, run)
@@ -108,7 +108,7 @@ def _check(folder: RunFolder) -> RunDetails | None:
     phase = details.run.summary.phase
     never_began = phase == Phase.CREATED and details.run.supervisor_gone
     if not details.run.summary.is_final and not never_began:
-        raise InputError(f"run {folder.id} is not over: {phase}", hint=f"`drumline kill {folder.id}` ends it")
+        raise InputError(f"run {folder.id} is not over: {phase}", hint=f"`drumline kill {folder.id}` stops it")
     return details
 
 
@@ -131,7 +131,7 @@ def _supervisor_pid(lock: Path) -> int | None:
 
 
 def _remove(home: Path, folder: RunFolder, *, is_damaged: bool) -> None:
-    """Remove a run's files; what says that it is over goes last, so that an interrupted removal can be repeated."""
+    """Remove the files of a run, its journal last, so that an interrupted removal can be repeated."""
     try:
         if folder.path.is_symlink() or not folder.path.is_dir():
             folder.path.unlink(missing_ok=True)
@@ -149,7 +149,7 @@ def _remove(home: Path, folder: RunFolder, *, is_damaged: bool) -> None:
 def _require_over(folder: RunFolder) -> None:
     phase = read_state(folder).phase
     if not phase.is_final and phase is not Phase.CREATED:
-        raise InputError(f"run {folder.id} has been resumed: {phase}", hint=f"`drumline kill {folder.id}` ends it")
+        raise InputError(f"run {folder.id} has been resumed: {phase}", hint=f"`drumline kill {folder.id}` stops it")
 
 
 def _remove_files(folder: RunFolder) -> None:
@@ -157,13 +157,13 @@ def _remove_files(folder: RunFolder) -> None:
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)
     for entry in list(folder.path.iterdir()):
-        if entry != folder.lock_file:  # without it another process could take the run up
+        if entry != folder.lock_file:  # without it, another process could supervise the run
             entry.unlink(missing_ok=True)  # a process that looks up the code's revision renames a file
     _remove_folder(folder.path)
 
 
 def _remove_folder(path: Path) -> None:
-    """Remove a folder into which a process that wanted the run may still write, until it sees that the run is gone."""
+    """Remove a folder; repeat if another process writes into it meanwhile."""
     for left in reversed(range(_TRIES)):
         try:
             shutil.rmtree(path)
@@ -176,15 +176,15 @@ def _remove_folder(path: Path) -> None:
 
 @contextmanager
 def _held(folder: RunFolder) -> Iterator[None]:
-    """Hold the run's lock, so that no supervisor takes it up; its last one may need a moment to leave."""
+    """Hold the lock of a run, so that no supervisor starts; wait until its last one has exited."""
     if os.path.lexists(folder.lock_file) and (folder.lock_file.is_symlink() or not folder.lock_file.is_file()):
         # Damage: no supervisor can hold it.
         yield
         return
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _SUPERVISOR_EXIT_SECONDS
     while (lock := take_lock(folder.lock_file)) is None:
         if time.monotonic() > deadline:
-            raise EngineError(f"the supervisor of run {folder.id} does not leave", hint="try again in a moment")
+            raise EngineError(f"the supervisor of run {folder.id} does not exit", hint="try again in a moment")
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A run in a few words, and as data: what a list of runs and the page of one have in common."""
+"""A run as JSON and as a short note, for the list of runs and for the page of one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def run_data(row: RunRow, replica_progress: ReplicaProgress | None = None) -> dict[str, object]:
-    """Return a run, and how far its chief is, as data for JSON."""
+    """Return a run and the progress of its chief as JSON data."""
     from drumline.cli.progress import progress_data  # noqa: PLC0415 - `status` in 6 times a bare interpreter
 
     run = row.summary
@@ -53,7 +53,7 @@ def _stall_data(run: str, stalled: StepsStalled) -> dict[str, object]:
 
 
 def note(row: RunRow) -> str:
-    """What a reader should know beside a run's state."""
+    """Return what a reader should know besides the state of a run."""
     run = row.summary
     notes = []
     if row.supervisor_gone:

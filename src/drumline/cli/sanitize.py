@@ -1,4 +1,4 @@
-"""What a replica has printed, made safe for a terminal: in time that grows with its length, whatever it is made of."""
+"""Make the output of replicas safe for a terminal, in linear time for any input."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 _CHUNK_BYTES = 1 << 16
 
-# What moves the cursor, rings, or changes the direction of text. It is one set at the start of the pattern, so that the
-# search for it is fast, and all repetitions are possessive, so that no input is read more than twice.
+# Control sequences: they move the cursor, ring the bell, or change the direction of text. The pattern starts with one
+# set, so that the search is fast, and all repetitions are possessive, so that no input is read more than twice.
 _CONTROL = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069](?:"
     r"(?<=\x1b)\x1b*+(?:"
@@ -23,7 +23,7 @@ _CONTROL = re.compile(
 
 
 def chunks(data: bytes) -> Iterator[bytes]:
-    """Return whole lines in pieces of 64 KiB or little more; a longer line is one piece."""
+    """Yield whole lines in chunks of about 64 KiB; a longer line is one chunk."""
     start = 0
     while start < len(data):
         end = data.find(b"\n", start + _CHUNK_BYTES - 1) + 1 or len(data)
@@ -32,7 +32,7 @@ def chunks(data: bytes) -> Iterator[bytes]:
 
 
 def last_states(data: bytes) -> bytes:
-    """Return lines with what each of them has come to show: a carriage return draws a line over."""
+    """Return lines as a terminal would show them in the end: a carriage return overwrites a line."""
     data = data.replace(b"\r\n", b"\n")  # the same, and most of them
     pieces, done = [], 0
     while (found := data.find(b"\r", done)) >= 0:
@@ -45,16 +45,16 @@ def last_states(data: bytes) -> bytes:
 
 
 def last_state(line: bytes) -> bytes:
-    """Return what a line with carriage returns has come to show: its last state that is not blank."""
+    """Return the last text of a line with carriage returns that is not blank."""
     last = len(line.rstrip())
     end = line.find(b"\r", last)
     return line[line.rfind(b"\r", 0, last) + 1 : len(line) if end < 0 else end] if last else b""
 
 
 def sanitize(data: bytes) -> str:
-    """Return lines that cannot harm a terminal: colours stay and end with their line, all other control is removed.
+    """Return lines without control sequences; colours are kept and end with their line.
 
-    By characters and not by bytes: bytes on both sides of one that is removed could make a character together.
+    Works on characters, since bytes on both sides of a removed one could form a new character.
     """
     text = data.decode(errors="replace")
     text = _CONTROL.sub(lambda found: f"\x1b{found['colour']}" if found["colour"] else "", text)

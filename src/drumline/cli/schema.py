@@ -1,4 +1,4 @@
-"""``drumline schema``: for editors."""
+"""``drumline schema``: the JSON Schema of drumline.yml."""
 
 from __future__ import annotations
 

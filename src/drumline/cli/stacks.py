@@ -1,4 +1,4 @@
-"""``drumline stacks``: what the threads of a run's replicas are doing, or were when it hung."""
+"""``drumline stacks``: the stack traces of a run's replicas."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ _MOST_BYTES = 1 << 22  # of one replica's stacks
 @click.argument("target", metavar="ID")
 @FORM_OPTION
 def command(target: str, form: str) -> None:
-    """Show the stacks of the run ID, or of one of its replicas, as 4.worker.1.
+    """Show the stack traces of the run ID, or of a replica such as 4.worker.1.
 
-    Of a run that goes on they are taken now, which does it no harm and needs py-spy; of one that hung, those are shown
-    that were saved before it was stopped.
+    The stacks of a running run are taken now, by py-spy, without stopping it. For a run that hung, the stacks that
+    were saved before it was stopped are shown.
     """
     folder, meant = find_target(target)
     replicas = meant.replicas(folder.plan())
-    goes_on = not read_state(folder).phase.is_final
-    if goes_on and (connection := connect(folder.socket_file)):
+    is_running = not read_state(folder).phase.is_final
+    if is_running and (connection := connect(folder.socket_file)):
         with connection:
             if not request_stacks(connection):
-                raise EngineError(f"taking stacks is not supported on {folder.plan().engine}")
+                raise EngineError(f"stack traces are not supported on {folder.plan().engine}")
     state, found = read_state(folder), []
     for name, own in state.replicas.items():
         path = folder.path / trace_dir(name, state.attempt, own.incarnation) / STACKS
-        with suppress(OSError):  # it is not there, or something else is
+        with suppress(OSError):  # it is missing, or no regular file
             if name in replicas:
                 text = _read(path)
                 found.append({"id": f"{folder.id}.{name}", "at": utc(path.stat().st_mtime), "stacks": text})
     if not found:
-        hint = "it needs py-spy: `pip install 'drumline[stacks]'` where drumline is" if goes_on else None
-        raise NotFoundError(f"there are no stacks of {target}", hint=hint or "they are saved when a run hangs")
+        hint = "install py-spy next to drumline: `pip install 'drumline[stacks]'`" if is_running else None
+        raise NotFoundError(f"there are no stack traces of {target}", hint=hint or "they are saved when a run hangs")
     if form == "json":
         print_json(found)
         return
     for number, each in enumerate(found):
-        # Indented: a stack dump may have been written by a host, and is not to pass for the head of another.
+        # Indented, so that text from a host cannot imitate the heading of another replica.
         print_lines([""] * (number > 0) + [f"[{each['at']}] {each['id']}"])
         print_lines(f"  {line}".rstrip() for line in str(each["stacks"]).split("\n"))
 

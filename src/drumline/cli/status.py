@@ -1,4 +1,4 @@
-"""``drumline status``: runs, or one run and its replicas."""
+"""``drumline status``: the list of runs, or one run and its replicas."""
 
 from __future__ import annotations
 
@@ -32,32 +32,38 @@ _STALE_SECONDS = 5.0
 @click.argument("target", required=False, metavar="[ID]")
 @click.option("-a", "--all", "everything", is_flag=True, help="Runs of every project.")
 @click.option(
-    "-n", "limit", type=click.IntRange(min=0), default=10, show_default=True, metavar="N", help="How many; 0 is all."
+    "-n",
+    "limit",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many runs; 0 shows all.",
 )
-@click.option("-w", "--watch", "watching", is_flag=True, help="Show it again every second, until the run is over.")
+@click.option("-w", "--watch", "watching", is_flag=True, help="Update every second until the run is over.")
 @FORM_OPTION
 def command(target: str | None, *, everything: bool, limit: int, watching: bool, form: str) -> None:
-    """Show the runs of this project, the newest first; or the run ID and its replicas.
+    """Show the runs of this project, newest first; or the run ID and its replicas.
 
-    A project is the folder that its runs were launched from. ID is a run, as 4, or a replica of it, as 4.worker.1
+    A project is the folder that its runs were launched from. ID is a run such as 4, or a replica such as 4.worker.1
     or 4.chief.
     """
     home = open_home(os.environ)
     if target is None:
         directory = None if everything else working_directory()
-        look = partial(_look_at_runs, home, directory, limit or None, form)
+        look = partial(_runs_frame, home, directory, limit or None, form)
     else:
-        from drumline.cli.details import look_at_run, refresh_run  # noqa: PLC0415 - a list needs none of this
+        from drumline.cli.details import refresh_run, run_frame  # noqa: PLC0415 - not needed for a list
 
         refresh_run(home, target)
-        look = partial(look_at_run, home, target, form)
+        look = partial(run_frame, home, target, form)
     if watching:
         watch(look)
     else:
         show(look())
 
 
-def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
+def _runs_frame(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
     if stale := [row.summary.id for row in listing.runs if _is_stale(row, now)]:
@@ -66,29 +72,31 @@ def _look_at_runs(home: Path, directory: str | None, limit: int | None, form: st
         for run in stale:
             refresh_run(home, run)
         listing = recent_runs(home, now, directory=directory, limit=limit)
-    talk = []
+    messages = []
     if listing.problems:
         more = f", and {count(len(listing.problems) - 1, 'more run')}" if len(listing.problems) > 1 else ""
-        talk.append(f"warning: {listing.problems[0]}{more}")
+        messages.append(f"warning: {listing.problems[0]}{more}")
     if form == "json":
-        return Frame(json_lines([run_data(row, _progress(home, row, now)) for row in listing.runs]), talk, is_data=True)
+        return Frame(
+            json_lines([run_data(row, _progress(home, row, now)) for row in listing.runs]), messages, is_data=True
+        )
     if not listing.runs:
-        talk.append(_nothing(home, everywhere=directory is None))
-        return Frame(talk=talk)
+        messages.append(_nothing(home, everywhere=directory is None))
+        return Frame(messages=messages)
     if listing.has_more:
-        talk.append("there are older ones: `-n 0` lists all")
-    return Frame(_table(home, listing.runs, now), talk, is_table=True)
+        messages.append("there are older runs: `-n 0` shows all")
+    return Frame(_table(home, listing.runs, now), messages, is_table=True)
 
 
 def _is_stale(row: RunRow, now: Moment) -> bool:
-    """Whether a run is supervised elsewhere and not followed, and its supervisor was not just found to have ended."""
+    """Return whether the copy of a run that is supervised elsewhere has to be refreshed."""
     if not row.supervisor_gone or row.reach is None:
         return False
     return not row.reach.has_ended_since(now.at - _STALE_SECONDS)
 
 
 def _progress(home: Path, row: RunRow, now: Moment) -> ReplicaProgress | None:
-    """Return how far the chief of a run is that is RUNNING; None for any other run."""
+    """Return the progress of the chief of a RUNNING run; None for any other run."""
     if row.summary.phase != "RUNNING":
         return None
     from drumline.view.progress import read_chief_progress  # noqa: PLC0415 - as above
@@ -97,7 +105,7 @@ def _progress(home: Path, row: RunRow, now: Moment) -> ReplicaProgress | None:
 
 
 def _note(home: Path, row: RunRow, now: Moment) -> str:
-    """Return what should be known, and how far the run is if it goes on; of a stalled one, since when it is."""
+    """Return the note about a run, with its progress or since when it is stalled."""
     if row.stalled and not row.supervisor_gone:
         return "; ".join(part for part in (note(row), f"stalled: {describe_stall(row.stalled)}") if part)
     replica_progress = None if row.supervisor_gone else _progress(home, row, now)
@@ -130,14 +138,12 @@ def _headcount(row: RunRow) -> str:
 def _nothing(home: Path, *, everywhere: bool) -> str:
     if everywhere or not run_ids(home):
         return "no runs yet: `drumline train` starts one"
-    return "no runs of this project yet: `drumline train` starts one, `drumline status -a` lists those of others"
+    return "no runs of this project yet: `drumline train` starts one, `drumline status -a` shows all projects"
 
 
 def working_directory() -> str:
-    """The folder whose runs are meant; raise InputError if it is no more."""
+    """Return the current folder; raise InputError if it was deleted."""
     try:
         return os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
-        raise InputError(
-            "the folder that you are in has been deleted", hint="`drumline status -a` lists all runs"
-        ) from None
+        raise InputError("the current folder has been deleted", hint="`drumline status -a` shows all runs") from None

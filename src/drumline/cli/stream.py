@@ -1,4 +1,4 @@
-"""A feed on the screen: every line with its replica and its time."""
+"""Show the feed of a run: every line with its replica and its time."""
 
 from __future__ import annotations
 
@@ -24,31 +24,31 @@ from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # what it waits for is a part of it
+_WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # states shown together with what they wait for
 _QUICK, _SLOW = 0.01, 0.2
 _WRITE_BYTES = 1 << 20
 _BAR_BYTES = 1 << 12  # of a progress bar; no terminal is wider
-_NARROW = 20  # columns; below that a sum is no help
-_ENDING = 0.2  # the time that replicas may take to end before it is shown why they are ended
-_BIRTH = 5.0  # the time that a run may take from its number to its supervisor
+_NARROW = 20  # columns; below that, the footer is left out
+_ENDING = 0.2  # seconds that replicas may take to end before the cause is shown
+_BIRTH = 5.0  # seconds from the number of a run to its supervisor
 
 
 class Screen:
-    """Writes items to stdout; on a terminal with a colour per replica, and below the last state of progress bars."""
+    """Write items to stdout; on a terminal with a colour per replica and the progress bars at the bottom."""
 
     def __init__(self, ids: Sequence[str], *, timestamps: bool = True, terminal: bool | None = None) -> None:
         self._width = max(len(name) for name in ids) + 1
         self._timestamps = timestamps
         self._out = stdout_descriptor()
         self._sanitizes = os.isatty(self._out) if terminal is None else terminal
-        self.is_live = self._sanitizes and os.environ.get("TERM") != "dumb"  # it can go up and clear
+        self.is_live = self._sanitizes and os.environ.get("TERM") != "dumb"  # it can move the cursor
         self._colourful = self.is_live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._below: list[bytes] = []
         self._encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
 
     def show(self, items: Iterable[Item], unfinished: Mapping[str, bytes], footer: str = "") -> None:
-        """Write items, then, on a terminal, the lines that have not ended yet, and a last line that sums up."""
+        """Write items; on a terminal, also the unfinished lines and the footer."""
         below = self._progress(unfinished, footer) if self.is_live else []
         written = bytearray(b"\x1b[%dA\x1b[J" % len(self._below) if self._below else b"")
         changed = below != self._below
@@ -64,7 +64,7 @@ class Screen:
             write_bytes(self._out, written + b"".join(below))
 
     def _lines(self, item: Lines) -> Iterator[bytes]:
-        """What a replica has printed: on a terminal made safe for it, else byte by byte but for what was drawn over."""
+        """Yield the output of a replica: sanitized on a terminal, otherwise unchanged but for overwritten text."""
         prefix = self._prefix(item.id, item.at, exact=item.exact)
         for chunk in chunks(item.data):
             data = last_states(chunk).removesuffix(b"\n")
@@ -97,7 +97,7 @@ class Screen:
         return self._encode(text)
 
     def _progress(self, unfinished: Mapping[str, bytes], footer: str) -> list[bytes]:
-        """Lines that are drawn again and again: none wider than the terminal, nor more than it has room for."""
+        """Return the lines that are redrawn, cut to the size of the terminal."""
         columns, lines = self._size()
         room = columns - self._width - 3
         shown = []
@@ -111,7 +111,7 @@ class Screen:
         return shown[-max(0, lines - 2) :] if lines > 2 else []
 
     def _size(self) -> os.terminal_size:
-        """As the terminal is, whatever COLUMNS says, since a line must not wrap; as usual where it does not say."""
+        """Return the size of the terminal itself, not that of COLUMNS, since a line must not wrap."""
         try:
             size = os.get_terminal_size(self._out)
         except OSError:
@@ -125,24 +125,23 @@ def follow(
     folder: RunFolder,
     when_failing: Callable[[], object] | None = None,
 ) -> None:
-    """Show a run until it ends; raise EngineError if it has no supervisor any more.
+    """Show a run until it ends; raise EngineError if it has lost its supervisor.
 
-    Logs are read at intervals; the end is noticed at once, since the supervisor's connection closes with it.
-    `when_failing` is called once, as soon as it is known why the run fails, if its replicas take more than a moment to
-    end after that.
+    Logs are read at intervals; the end is noticed at once, since the supervisor then closes its connection.
+    `when_failing` is called once, when the cause of the failure is known and the replicas take longer to end.
     """
     failing_since = None
     footer = Footer(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
-    alone_since = None  # when we first saw that no supervisor is there
+    alone_since = None  # when the supervisor was first seen to be missing
     notice = _Notice(folder, screen)
     try:
         while True:
             connection = connection or connect(folder.socket_file)
             supervised = connection or is_locked(folder.lock_file)
             alone_since = None if supervised else alone_since or time.monotonic()
-            items = feed.poll(time.time())  # after the look at the supervisor, which writes before it leaves
+            items = feed.poll(time.time())  # after the check of the supervisor, which writes before it exits
             screen.show(items, feed.unfinished(), footer.text() if footer else "")
             failing_since = None if feed.final_cause is None else failing_since or time.monotonic()
             if when_failing and failing_since and time.monotonic() >= failing_since + _ENDING and not feed.is_over:
@@ -155,7 +154,7 @@ def follow(
             if feed.is_over:
                 screen.show((), {})
                 return
-            notice.look()
+            notice.update()
             if alone_since and not _may_be_supervised(feed, folder, time.monotonic() - alone_since):
                 raise supervisor_gone(folder)
             if failing_since:
@@ -170,27 +169,27 @@ def follow(
 
 
 class _Notice:
-    """Says when a supervisor that lives elsewhere cannot be reached, and when it answers again."""
+    """Report when a supervisor on another machine cannot be reached, and when it answers again."""
 
     def __init__(self, folder: RunFolder, screen: Screen) -> None:
         self._folder, self._screen = folder, screen
         reach = read_reachability(folder.path)
         self._is_elsewhere = reach is not None
-        self._said = reach.problem if reach else ""
+        self._reported = reach.problem if reach else ""
 
-    def look(self) -> None:
-        """Say what has changed."""
+    def update(self) -> None:
+        """Report a change."""
         reach = read_reachability(self._folder.path) if self._is_elsewhere else None
         problem = reach.problem if reach else ""
-        if bool(problem) != bool(self._said):
+        if bool(problem) != bool(self._reported):
             self._screen.show((), {})
-            what = f"cannot be reached, which says nothing about the run: {problem}" if problem else "answers again"
+            what = f"cannot be reached; the run itself may continue: {problem}" if problem else "answers again"
             print_line(f"drumline: the supervisor of run {self._folder.id} {what}", err=True)
-        self._said = problem
+        self._reported = problem
 
 
 def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:
-    """Whether a run that has had no supervisor for so long may have one soon."""
+    """Return whether a run may still get a supervisor after so many seconds without one."""
     if feed.state.phase is Phase.CREATED:
         return seconds <= _BIRTH
     return seconds <= RETURN_SECONDS and may_return_itself(folder)

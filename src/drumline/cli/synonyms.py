@@ -1,4 +1,4 @@
-"""Commands as other systems call them: whoever comes from there is told the word that is meant here."""
+"""The names that other systems give to drumline's commands."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _WORDS = {
     "monitor": "top stats",
     "render": "template",
 }
-SYNONYMS = {word: here for here, words in _WORDS.items() for word in words.split()}
-_OF_ACCOUNTS = ("account", "login", "user", "whoami")
+SYNONYMS = {word: command for command, words in _WORDS.items() for word in words.split()}
+_ACCOUNT_COMMANDS = ("account", "login", "user", "whoami")
 
 
 def command_hint(word: str, commands: Iterable[str]) -> str:
-    """What to tell somebody who typed a word that is no command."""
-    if word in _OF_ACCOUNTS:
-        return "there are no accounts: a run belongs to whoever starts it"
+    """Return the hint for a word that is no command."""
+    if word in _ACCOUNT_COMMANDS:
+        return "there are no accounts: a run belongs to the user that starts it"
     near = SYNONYMS.get(word) or nearest(word, commands)
     return f"did you mean `drumline {near}`?" if near else "`drumline --help` lists them"

@@ -1,4 +1,4 @@
-"""``drumline tensorboard``: what runs have written for TensorBoard, whether they go on or are over."""
+"""``drumline tensorboard``: show the summaries of runs in TensorBoard."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from drumline.words import listed
 
 HOST = "127.0.0.1"
 USUAL_PORT, MOST_PORTS = 6006, 100
-_MOMENT_SECONDS = 0.1
-_LAST_WORDS_SECONDS = 2.0  # for what it printed at its end
+_POLL_SECONDS = 0.1
+_LAST_OUTPUT_SECONDS = 2.0
 _LONGEST_LINE = 1 << 16
 
 
@@ -42,12 +42,12 @@ _LONGEST_LINE = 1 << 16
     "--port",
     type=click.IntRange(1, 65535),
     metavar="N",
-    help=f"Where, on this machine; else the first free one from {USUAL_PORT} on.",
+    help=f"The port on this machine. Default: the first free one from {USUAL_PORT}.",
 )
 def command(ids: tuple[str, ...], port: int | None) -> None:
-    """Show what runs have written for TensorBoard, until Ctrl-C: runs that go on, and runs that are over.
+    """Serve the summaries of runs, running or over, in TensorBoard until Ctrl-C.
 
-    Several runs stand side by side, each under its number.
+    Several runs are shown side by side, each under its number.
     """
     found = _find(ids)
     folders = {details.run.summary.id: details.output_dir for details in found}
@@ -57,15 +57,15 @@ def command(ids: tuple[str, ...], port: int | None) -> None:
 
 
 def _find(ids: Sequence[str]) -> list[RunDetails]:
-    """The runs; raise InputError for one that has nothing to show."""
+    """Return the runs; raise InputError for one without summaries."""
     found = []
     for text in dict.fromkeys(ids):
-        folder = find_whole_run(text, "only whole runs are shown", "`drumline tensorboard RUN` shows all of it")
+        folder = find_whole_run(text, "only whole runs can be shown", "`drumline tensorboard RUN` shows the whole run")
         details = run_details(folder, read_clock())
         if not has_summaries(details.output_dir, most=sys.maxsize):
             raise InputError(
                 f"run {folder.id} has written no summaries below {details.output_dir}",
-                hint="TensorBoard shows what a script writes below its OUTPUT_DIR, with `tf.summary` for one",
+                hint="write summaries below OUTPUT_DIR, for instance with `tf.summary`",
             )
         found.append(details)
     return found
@@ -73,7 +73,7 @@ def _find(ids: Sequence[str]) -> list[RunDetails]:
 
 @contextmanager
 def _links(folders: dict[str, str]) -> Iterator[str]:
-    """A folder below which every run's output is under its number; gone with all that is beside when the block ends."""
+    """Give a temporary folder with a link to the output of each run, named by its number."""
     scratch = tempfile.mkdtemp(prefix="drumline-tensorboard-")
     try:
         folder = Path(scratch, "runs")
@@ -87,7 +87,7 @@ def _links(folders: dict[str, str]) -> Iterator[str]:
 
 @contextmanager
 def _claimed_port(wanted: int | None) -> Iterator[int]:
-    """A port that nobody else gets while TensorBoard comes up; raise InputError if it is taken."""
+    """Claim a port while TensorBoard starts; raise InputError if none is free."""
     for port in [wanted] if wanted else range(USUAL_PORT, USUAL_PORT + MOST_PORTS):
         if claim := claim_port(port):
             try:
@@ -96,17 +96,17 @@ def _claimed_port(wanted: int | None) -> Iterator[int]:
                 claim.close()
             return
     taken = f"port {wanted} is" if wanted else f"ports {USUAL_PORT} to {USUAL_PORT + MOST_PORTS - 1} are"
-    raise InputError(f"{taken} taken", hint="name a free one with `--port`")
+    raise InputError(f"{taken} taken", hint="choose a free port with `--port`")
 
 
 def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> None:
-    """Run TensorBoard until somebody ends it, which is the usual end once it answers."""
+    """Run TensorBoard until an interrupt; raise EngineError if it exits."""
     scratch = str(Path(folder).parent)
     root = str(cache_of(os.environ) / "environments")
     argv = [sys.executable, "-IS", tensorboard.__file__, folder, HOST, str(port), scratch, root, *own]
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    # In a group of its own: a Ctrl-C is for us, and what becomes of TensorBoard is for us to say.
+    # In a process group of its own, so that Ctrl-C does not reach it directly.
     server = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -115,40 +115,40 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
         process_group=0,
         preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads yet
     )
-    # Through a pipe, so that it is escaped: TensorBoard prints names of files and tags that hosts have written.
+    # Through a pipe, so that its output is escaped: it prints names of files and tags that hosts have written.
     printer = Thread(target=_print_output, args=(server,), daemon=True)
     printer.start()
     answered = False
     try:
         while server.poll() is None and not _answers(port):
             with suppress(subprocess.TimeoutExpired):
-                server.wait(_MOMENT_SECONDS)
+                server.wait(_POLL_SECONDS)
         answered = server.returncode is None
         if answered:
             print_line(f"TensorBoard: http://{HOST}:{port}/")
-            print_line(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C ends it", err=True)
+            print_line(f"drumline: run{'s' * (len(runs) > 1)} {listed(list(runs))}; Ctrl-C stops it", err=True)
         code = server.wait()
-        printer.join(_LAST_WORDS_SECONDS)
+        printer.join(_LAST_OUTPUT_SECONDS)
     except KeyboardInterrupt:
         if not answered:
             raise
         return
     finally:
-        _end(server)
+        _stop(server)
     if code == tensorboard.NOT_TO_BE_HAD:
-        raise EngineError("there is no TensorBoard here, see above", hint="`pip install tensorboard` helps")
-    raise EngineError(f"TensorBoard ended by itself, with exit code {code}")
+        raise EngineError("TensorBoard was not found, see above", hint="`pip install tensorboard` installs it")
+    raise EngineError(f"TensorBoard exited with code {code}")
 
 
 def _print_output(server: subprocess.Popen[bytes]) -> None:
-    """Print on stderr what TensorBoard prints, until it ends."""
+    """Copy the output of TensorBoard to stderr until it ends."""
     assert server.stdout is not None
     while line := server.stdout.readline(_LONGEST_LINE):
         print_line(line.decode(errors="replace").removesuffix("\n"), err=True)
 
 
-def _end(server: subprocess.Popen[bytes]) -> None:
-    """End it with whatever it started."""
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    """Stop TensorBoard and its child processes."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         with suppress(ProcessLookupError):
             os.killpg(server.pid, number)

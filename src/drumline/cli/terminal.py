@@ -1,8 +1,8 @@
 """Write to the terminal; no other module of the command line does.
 
-Most of what a command shows was written elsewhere: by a host, a pod, a replica, another user's process, in a file's
-name. Every text is therefore escaped here: control characters, bidirectional overrides, lone surrogates and, unless
-they separate lines that the caller passes one by one, newlines. Only sequences that drumline adds itself, by `style`
+Most of what a command shows comes from elsewhere: a host, a pod, a replica, another user's process, a file's name.
+Every text is therefore escaped here: control characters, bidirectional overrides, lone surrogates and newlines within
+a line. Only sequences that drumline adds itself, by `style`
 and in `frame` and `stream`, reach the terminal; the type `Escaped` marks texts that are safe to write.
 """
 
@@ -27,7 +27,7 @@ _KEPT = ("\n", "\r\n", "\t")
 
 
 def escape(text: str) -> Escaped:
-    """Return a text as one line without anything that a terminal obeys."""
+    """Return a text as one line with all control characters escaped."""
     return Escaped(printable(text))
 
 
@@ -42,12 +42,12 @@ def style(text: Escaped, *, colour: str | None = None, bold: bool | None = None,
 
 
 def join(parts: Iterable[Escaped], between: str = "") -> Escaped:
-    """Return texts one behind the other."""
+    """Return texts joined."""
     return Escaped(escape_block(between).join(parts))
 
 
 def move_up(lines: int) -> Escaped:
-    """Return the sequence that goes up by so many lines and clears all below."""
+    """Return the sequence that moves up by so many lines and clears everything below."""
     return Escaped(f"\x1b[{lines}A\x1b[J" if lines else "\x1b[J")
 
 
@@ -66,7 +66,7 @@ def has_colour(*, err: bool = False) -> bool:
 
 
 def terminal_size() -> os.terminal_size | None:
-    """Return the size of the terminal that stdout is; None if it is none."""
+    """Return the size of the terminal; None if stdout is not a terminal."""
     try:
         return os.get_terminal_size(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
@@ -85,24 +85,24 @@ def print_lines(lines: Iterable[str], *, err: bool = False) -> None:
 
 
 def print_error(message: str, hint: str = "") -> None:
-    """Print why a command has failed, and what to do, on stderr."""
+    """Print an error and its hint on stderr."""
     _print_labelled("error:", "red", message, bold=True)
     if hint:
         print_hint(hint)
 
 
 def print_hint(text: str) -> None:
-    """Print what to do, on stderr."""
+    """Print a hint on stderr."""
     _print_labelled("hint:", "cyan", text)
 
 
 def print_warning(text: str) -> None:
-    """Print what does not stop a command, on stderr."""
+    """Print a warning on stderr."""
     _print_labelled("warning:", "yellow", text)
 
 
 def _print_labelled(label: str, colour: str, text: str, *, bold: bool | None = None) -> None:
-    """Print a text behind a label; its further lines are indented, so that none of them can pass for another label."""
+    """Print a text after a label; further lines are indented, so that they cannot imitate a label."""
     first, *rest = text.split("\n")
     name = style(escape(label), colour=colour, bold=bold) if has_colour(err=True) else escape(label)
     lines = [join((name, escape(f" {first}")))]
@@ -111,12 +111,12 @@ def _print_labelled(label: str, colour: str, text: str, *, bold: bool | None = N
 
 
 def print_json(data: object) -> None:
-    """Print data for a program."""
+    """Print data as JSON."""
     print_lines(json_lines(data))
 
 
 def json_lines(data: object) -> list[str]:
-    """Return data as lines of JSON; what a terminal might obey is written as JSON escapes it."""
+    """Return data as lines of JSON, with control characters escaped as in JSON."""
     text = json.dumps(data, indent=2, ensure_ascii=not _encoding(sys.stdout).lower().startswith("utf"))
     return [
         line if line.isprintable() else "".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in line)
@@ -134,7 +134,7 @@ def print_document(text: str) -> None:
         return
     try:
         data = text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # other surrogates stand for nothing
+    except UnicodeEncodeError:  # other surrogates have no bytes
         data = text.encode("utf-8", "backslashreplace")
     if sys.stdout is not None:
         sys.stdout.flush()
@@ -143,20 +143,20 @@ def print_document(text: str) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Print an error that nothing was prepared for, on stderr."""
-    import traceback  # noqa: PLC0415 - every command imports this module, and hardly any needs that one
+    """Print an unexpected error with its traceback on stderr."""
+    import traceback  # noqa: PLC0415 - rarely needed
 
     trace = "".join(traceback.format_exception(error))
-    print_error(f"this is a defect of drumline:\n{trace}", hint="report it with the lines above")
+    print_error(f"this is a defect in drumline:\n{trace}", hint="report it with the lines above")
 
 
 def confirm(question: str) -> None:
-    """Ask on stderr; raise click.Abort if the answer is no."""
+    """Ask a question on stderr; raise click.Abort unless the answer is yes."""
     click.confirm(escape(question), abort=True, err=True)
 
 
 def write(text: Escaped, *, end: str = "\n", err: bool = False) -> None:
-    """Write a text that is safe; characters that the stream's encoding does not have are escaped."""
+    """Write an escaped text; characters that the stream cannot encode are escaped too."""
     stream = _stream(err=err)
     if stream is None:  # it was closed before drumline started
         return
@@ -170,7 +170,7 @@ def write(text: Escaped, *, end: str = "\n", err: bool = False) -> None:
 
 
 def write_bytes(descriptor: int, data: bytes | bytearray) -> None:
-    """Write all of these bytes, which are safe, to a descriptor; exit with 141 if the reader has closed it."""
+    """Write all of these bytes, already escaped, to a descriptor; exit with 141 if the reader has closed it."""
     view = memoryview(data)
     try:
         while view:
@@ -180,19 +180,19 @@ def write_bytes(descriptor: int, data: bytes | bytearray) -> None:
 
 
 def stdout_descriptor() -> int:
-    """Return the descriptor of stdout; one that takes and drops everything if stdout was closed before the start."""
+    """Return the descriptor of stdout; that of /dev/null if stdout is closed."""
     return os.open(os.devnull, os.O_WRONLY) if sys.stdout is None else sys.stdout.fileno()
 
 
 def flush() -> None:
-    """Write what is buffered."""
+    """Flush stdout and stderr."""
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             stream.flush()
 
 
 def guard_streams() -> None:
-    """Escape also what libraries and the interpreter itself print: log records, warnings, tracebacks."""
+    """Escape also what libraries and the interpreter print: log records, warnings, tracebacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, _EscapingStream):
@@ -218,7 +218,7 @@ class _EscapingStream(io.TextIOWrapper):
         return len(text)
 
     def write_escaped(self, text: str) -> None:
-        """Write a text that is safe."""
+        """Write a text that is already escaped."""
         super().write(text)
 
 

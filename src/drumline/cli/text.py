@@ -1,4 +1,4 @@
-"""Words and tables for the terminal; readable without colour."""
+"""Tables, times and warnings for the terminal."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ("FORM_OPTION", "rounded", "table", "table_of", "utc", "warn")
 
 
 FORM_OPTION = click.option(
-    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="How to print it."
+    "-o", "--output", "form", type=click.Choice(["text", "json"]), default="text", help="The output format."
 )
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return lines of left-justified columns, as wide as their widest cell, two spaces apart."""
+    """Return the lines of a table: left-justified columns, two spaces apart."""
     lines = [[escape(cell) for cell in line] for line in (headings, *rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(headings))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
@@ -31,7 +31,7 @@ def table_of(columns: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def utc(at: float | None) -> str | None:
-    """`2026-11-15T07:23:46Z`; None for None, and for a time that no calendar has."""
+    """Return a time as `2026-11-15T07:23:46Z`; None for None and for a time out of range."""
     try:
         return None if at is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(at))
     except (OverflowError, ValueError, OSError):
@@ -39,11 +39,11 @@ def utc(at: float | None) -> str | None:
 
 
 def rounded(seconds: float | None) -> float | None:
-    """Seconds for a program, to the millisecond; None stays what it is."""
+    """Return seconds rounded to the millisecond; None for None."""
     return None if seconds is None else round(seconds, 3)
 
 
 def warn(*messages: str | Problem) -> None:
-    """Print what does not stop anything, on stderr."""
+    """Print warnings on stderr."""
     for message in messages:
         print_warning(str(message))

@@ -1,4 +1,4 @@
-"""``drumline tfconfig``: TF_CONFIG made for a list of hosts, or checked."""
+"""``drumline tfconfig``: make TF_CONFIG for a list of hosts, or check one."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from drumline.words import listed
 
 Cluster = Mapping[str, Sequence[str]]
 
-# A character has four bytes at most; what is longer, or has no end, is not read to its end.
+# A character has four bytes at most; a longer file is not read to its end.
 _MAX_BYTES = 4 * MAX_CHARACTERS
 
 _MAX_SHOWN = 100
-_PORT = 2222  # as everybody writes it
+_PORT = 2222  # the usual port of examples
 
 MAKE_EPILOG = """
 \b
@@ -43,7 +43,7 @@ Examples:
 CHECK_EPILOG = """
 \b
 Examples:
-  drumline tfconfig check                  the variable of this shell
+  drumline tfconfig check                  the environment variable
   drumline tfconfig check tf_config.json   a file
   ssh b printenv TF_CONFIG | drumline tfconfig check -
 """
@@ -55,17 +55,19 @@ def command() -> None:
 
 
 @command.command(epilog=MAKE_EPILOG)
-@click.option("--hosts", metavar="HOST,...", help="A worker on each of these, at port 2222: short for --worker.")
-@click.option("--worker", multiple=True, metavar="HOST:PORT,...", help="The workers, the first of them first.")
+@click.option("--hosts", metavar="HOST,...", help="One worker on each host, at port 2222; short for --worker.")
+@click.option("--worker", multiple=True, metavar="HOST:PORT,...", help="The workers, ordered by index.")
 @click.option("--chief", multiple=True, metavar="HOST:PORT", help="The chief; without one, worker 0 acts as chief.")
-@click.option("--master", multiple=True, metavar="HOST:PORT", help="Another word for --chief.")
+@click.option("--master", multiple=True, metavar="HOST:PORT", help="The same as --chief.")
 @click.option("--ps", multiple=True, metavar="HOST:PORT,...", help="The parameter servers.")
-@click.option("--evaluator", multiple=True, metavar="HOST:PORT", help="The evaluator, which the others do not know of.")
-@click.option("--task", metavar="ROLE:INDEX", help="The node to make it for, such as worker:0.")
-@click.option("--all", "every_node", is_flag=True, help="Make it for every node.")
-@click.option("--export", is_flag=True, help="As a line for the node's shell; short for -o shell.")
-@click.option("--python", is_flag=True, help="As lines for a script; short for -o python.")
-@click.option("-o", "--output", "form", type=click.Choice(["json", "shell", "python"]), help="How to print it.")
+@click.option(
+    "--evaluator", multiple=True, metavar="HOST:PORT", help="The evaluator; it is not listed for the other nodes."
+)
+@click.option("--task", metavar="ROLE:INDEX", help="The node, such as worker:0.")
+@click.option("--all", "every_node", is_flag=True, help="Print the TF_CONFIG of every node.")
+@click.option("--export", is_flag=True, help="Print a shell command; short for -o shell.")
+@click.option("--python", is_flag=True, help="Print Python code; short for -o python.")
+@click.option("-o", "--output", "form", type=click.Choice(["json", "shell", "python"]), help="The output format.")
 def make(
     *,
     hosts: str | None,
@@ -82,7 +84,7 @@ def make(
 ) -> None:
     """Print the TF_CONFIG of one node, or of all.
 
-    Addresses are separated by commas, or their option is repeated.
+    Separate addresses by commas, or repeat the option.
     """
     if hosts is not None:
         worker = (*worker, *_workers_on(hosts))
@@ -92,7 +94,7 @@ def make(
     findings = _examine_cluster(cluster, nodes)
     form = _choose_form(form, export=export, python=python)
     if every_node and task:
-        raise InputError("--task and --all do not go together", hint="keep one of them")
+        raise InputError("--task and --all cannot be combined", hint="use one of them")
     chosen = nodes if every_node else [_choose_node(task, nodes)]
     show_all(findings)
     for chunk in _write(chosen, cluster, form, every_node=every_node):
@@ -103,19 +105,19 @@ def make(
 @click.argument("file", required=False, type=click.Path(allow_dash=True))
 @FORM_OPTION
 def check(file: str | None, form: str) -> None:
-    """Name every problem of a TF_CONFIG, or say who this node is.
+    """List every problem of a TF_CONFIG, or print which node it describes.
 
     It is read from the environment variable, or from FILE (`-` is standard input).
     """
     source, text = _read_text(file)
     if file is not None:
-        text = read_value(text, source, "write the JSON alone into it").value
+        text = read_value(text, source, "write only the JSON into it").value
     examination = examine(text)
     problems = examination.of("problem")
     if form == "json":
         print_json(_data(examination))
     else:
-        # What is only good to know can wait until it works.
+        # Notes are shown only if there is no problem.
         show_all(([] if problems else examination.of("note")), source)
         show_all(examination.of("warning"), source)
         show_all(problems, source)
@@ -137,7 +139,7 @@ def read_value(text: str, source: str, hint: str) -> Assignment:
 
 
 def show_all(findings: Sequence[Diagnostic], source: str = "") -> None:
-    """Say findings on stderr, each with where it stands; nobody reads more than a screenful or two."""
+    """Print findings on stderr, each with its place, up to a limit."""
     for finding in findings[:_MAX_SHOWN]:
         path, message = finding.path, finding.message
         place = f"{source}: {path}" if source and path else source or path
@@ -149,7 +151,7 @@ def show_all(findings: Sequence[Diagnostic], source: str = "") -> None:
             case "note":
                 print_line(f"note: {place}: {message}", err=True)
     if len(findings) > _MAX_SHOWN:
-        print_line(f"... and {len(findings) - _MAX_SHOWN:,} more; -o json has them all", err=True)
+        print_line(f"... and {len(findings) - _MAX_SHOWN:,} more; `-o json` shows all", err=True)
 
 
 def _workers_on(hosts: str) -> list[str]:
@@ -157,7 +159,7 @@ def _workers_on(hosts: str) -> list[str]:
 
 
 def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
-    """The addresses of each role in the order of the line; every one that is none is a problem."""
+    """Return the addresses of each role, in order; raise SpecError for those that are not valid."""
     cluster: dict[str, list[str]] = {role: [] for role in ROLES}
     problems = []
     for option, texts in given.items():
@@ -171,12 +173,14 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
     if problems:
         raise SpecError(problems)
     if not cluster["worker"] and not cluster["chief"]:
-        raise InputError("nobody trains: give --worker or --chief", hint="such as `--worker a:2222,b:2222`")
+        raise InputError(
+            "no replica trains: --worker or --chief is missing", hint="add one, such as `--worker a:2222,b:2222`"
+        )
     return {role: addresses for role, addresses in cluster.items() if addresses}
 
 
 def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Diagnostic]:
-    """What `check` would say to the node that knows of every_node; its problems are ours."""
+    """Return what `check` finds in the most complete TF_CONFIG; raise SpecError for problems."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
     findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).diagnostics]
     problems = [Problem(each.path, None, "", each.message) for each in findings if each.level == "problem"]
@@ -186,7 +190,7 @@ def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Diagn
 
 
 def _option(path: str) -> str:
-    """The option that a place in the cluster came from."""
+    """Return the option that a place in the cluster comes from."""
     role = path.removeprefix("cluster.").partition("[")[0]
     return f"--{role}" if role in ROLES else "the cluster" if path else "TF_CONFIG"
 
@@ -194,7 +198,7 @@ def _option(path: str) -> str:
 def _choose_node(task: str | None, nodes: Sequence[ReplicaId]) -> ReplicaId:
     names = _name_nodes(nodes)
     if task is None:
-        raise InputError("which node is it for? Give --task, or --all", hint=f"the cluster has {names}")
+        raise InputError("the node is missing: give --task or --all", hint=f"the cluster has {names}")
     role, _, index = task.replace(":", ".").partition(".")
     role = "chief" if role == "master" else role
     chosen = next((node for node in nodes if node.role == role and str(node.index) == index), None)
@@ -219,12 +223,12 @@ def _name_nodes(nodes: Sequence[ReplicaId]) -> str:
 def _choose_form(form: str | None, *, export: bool, python: bool) -> str:
     wanted = {name for name, asked in ((form, form), ("shell", export), ("python", python)) if name and asked}
     if len(wanted) > 1:
-        raise InputError("--export, --python and -o do not go together", hint="keep one of them")
+        raise InputError("--export, --python and -o cannot be combined", hint="use one of them")
     return wanted.pop() if wanted else "json"
 
 
 def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, every_node: bool) -> Iterator[str]:
-    """The lines of a result, node by node: all of a large cluster at once would fill the memory."""
+    """Yield the lines of the result, node by node, to save memory for a large cluster."""
     if form == "json" and every_node:
         yield "{"
     for number, node in enumerate(chosen, start=1):
@@ -238,7 +242,7 @@ def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, every_no
             case "python":
                 yield "import os"
                 yield ""
-                yield "# TensorFlow reads this when the strategy is created: it must stand before that."
+                yield "# TensorFlow reads this when the strategy is created, so it must be set before."
                 yield f'os.environ["TF_CONFIG"] = {text!r}'
             case _:
                 yield f"  {json.dumps(str(node))}: {text}{'' if last else ','}" if every_node else text
@@ -249,17 +253,17 @@ def _write(chosen: Sequence[ReplicaId], cluster: Cluster, form: str, *, every_no
 
 
 def _read_text(file: str | None) -> tuple[str, str]:
-    """Where it was read, and the text."""
+    """Return the name of the source, and the text."""
     if file is None:
         if "TF_CONFIG" not in os.environ:
             raise InputError(
-                "TF_CONFIG is not set, so TensorFlow would train alone here",
+                "TF_CONFIG is not set, so TensorFlow would train in a single process",
                 hint="name a file, or `-` for standard input; `drumline tfconfig make --help` shows how to make one",
             )
         return "TF_CONFIG", os.environ["TF_CONFIG"]
     if file.lstrip().startswith("{"):
         raise InputError(
-            "that is the text itself, not a file", hint="pipe it in: `echo '...' | drumline tfconfig check -`"
+            "expected the name of a file, got JSON", hint="pipe it in: `echo '...' | drumline tfconfig check -`"
         )
     source, data, _ = read_file(file, most_bytes=_MAX_BYTES + 1, is_spec=False)
     try:

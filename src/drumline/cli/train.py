@@ -1,4 +1,4 @@
-"""``drumline train``: start a run and watch it."""
+"""``drumline train``: start a run and show its output."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ from drumline.view.feed import Feed
 from drumline.view.groups import count_replicas
 from drumline.view.run import run_details
 
-_SECOND_THOUGHT_SECONDS = 3.0
+_SECOND_INTERRUPT_SECONDS = 3.0
 
 
 @click.command()
 @SPEC_ARGUMENT
-@click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument.")
+@click.option("-f", "--file", "named", metavar="FILE", help="The same as the argument FILE.")
 @PARAMETER_OPTION
 @engine_flags
 @click.option("--name", metavar="NAME", help="A name for this run, instead of the spec's.")
-@click.option("-d", "--detach", "in_background", is_flag=True, help="Start it, print its number, come back at once.")
-@click.option("--oversubscribe", is_flag=True, help="Claim more than there is, and wait for nobody.")
-@click.option("--no-warm", is_flag=True, help="Start every replica by itself, from a process of its own.")
-@click.option("--dry-run", is_flag=True, help="Only show who would run.")
-@click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C ends the run instead of leaving it.")
+@click.option("-d", "--detach", "in_background", is_flag=True, help="Start the run, print its number and exit.")
+@click.option("--oversubscribe", is_flag=True, help="Claim more resources than there are, without waiting.")
+@click.option("--no-warm", is_flag=True, help="Start every replica as a new process, without forking from a warm one.")
+@click.option("--dry-run", is_flag=True, help="Only show the replicas that would run.")
+@click.option("--kill-on-interrupt", is_flag=True, help="Ctrl-C stops the run instead of detaching from it.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -65,13 +65,13 @@ def command(
     dry_run: bool,
     kill_on_interrupt: bool,
 ) -> None:
-    """Run FILE (drumline.yml unless given) and show what happens.
+    """Run FILE (default: drumline.yml) and show its output.
 
-    The run goes on by itself: closing the terminal or Ctrl-C leaves it alone, and `drumline logs` shows it again.
-    The exit code is the run's: 0 if it finished, 1 if it failed or was killed.
+    The run continues in the background if the terminal is closed or Ctrl-C is pressed; `drumline logs -f` shows it
+    again. The exit code is 0 if the run finished, 1 if it failed or was killed.
     """
     if file and named:
-        raise InputError(f"two specs, {file} and {named}", hint="name one")
+        raise InputError(f"two specs, {file} and {named}", hint="name only one")
     loaded = load(
         file or named,
         parameters=given,
@@ -95,7 +95,7 @@ def command(
         with held_interrupts():  # until the run can be named
             folder, plan = make_run(partial(_numbered, loaded, wanted), site, spec=loaded.data)
             start_supervisor(folder)
-            _say_who(plan)
+            _print_started(plan)
             if in_background:
                 warn(*warnings, *found)  # a command that shows the run reads them from its journal
                 print_line(folder.id)
@@ -104,33 +104,33 @@ def command(
     except KeyboardInterrupt:
         if folder is None:
             raise
-        leave(folder, kill=kill_on_interrupt)
+        detach(folder, kill=kill_on_interrupt)
         ctx.exit(130)
 
 
 def _numbered(loaded: Loaded, wanted: Plan, run: str) -> Plan:
-    """Return the plan of the run with this number, as it is wanted."""
+    """Return the plan of the run with this number, with the options of `wanted`."""
     plan = loaded.plan_as(run)
     return plan.replace(oversubscribe=wanted.oversubscribe, warm=wanted.warm, options=wanted.options)
 
 
 def _reach(engine: Engine, plan: Plan) -> tuple[Plan, Sequence[str]]:
-    """Ask whoever is to run it elsewhere; the first contact may take a while, and says so."""
+    """Return the plan and warnings after the first contact with hosts or a cluster."""
     if not isinstance(engine, Reachable):
         return plan, ()
     with waiting_notice(f"drumline: reaching {plan.where}..."):
         return asyncio.run(engine.reach(plan))
 
 
-def leave(folder: RunFolder, *, kill: bool) -> None:
-    """Leave a run after an interrupt; end it, if that is wanted or another interrupt says so."""
-    if kill or not _leave(folder):
-        print_lines(("", f"drumline: ending run {folder.id}"), err=True)
+def detach(folder: RunFolder, *, kill: bool) -> None:
+    """Detach from a run after an interrupt; stop it if `kill` or if a second interrupt follows."""
+    if kill or not _print_detached(folder):
+        print_lines(("", f"drumline: stopping run {folder.id}"), err=True)
         state = stop_run(folder, force=False)
         print_line(f"drumline: run {folder.id}: {state.phase}", err=True)
 
 
-def _say_who(plan: Plan) -> None:
+def _print_started(plan: Plan) -> None:
     print_line(f"drumline: run {plan.run} ({plan.name}): {count_replicas(plan)} on {plan.engine}", err=True)
 
 
@@ -152,22 +152,22 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
 
 
 def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
-    """Wait until the supervisor has removed what the engine made: where this command runs, it may end with that."""
+    """Wait until the supervisor has removed what the engine created, for the engine's usual time at most."""
     engine = open_engine(plan.engine, site_of_run(folder))
     if isinstance(engine, Removing):
         wait_supervisor_exit(folder, engine.removal_seconds())
 
 
 def require_launchable(engine: Engine, plan: Plan) -> Sequence[str]:
-    """Refuse what cannot be placed or started here before there is a run, and warn of shortages; return warnings."""
-    shortages, warnings = check_launchable(engine, plan)
-    if shortages:
-        warn(shortages)
+    """Raise if a plan cannot be placed or started; warn of missing resources and return the other warnings."""
+    lacking, warnings = check_launchable(engine, plan)
+    if lacking:
+        warn(lacking)
     return warnings
 
 
 def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
-    """Show the card of a run that has failed, or fails; after an earlier one only what has been learned since."""
+    """Show the failure card of a run; after an earlier card, only what is new."""
     card = run_details(folder, read_clock()).card
     if card is None:
         return ()
@@ -182,16 +182,16 @@ def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
     return (card,)
 
 
-def _leave(folder: RunFolder) -> bool:
-    """Say how to come back; False if a second interrupt says that the run is to end."""
+def _print_detached(folder: RunFolder) -> bool:
+    """Print how to follow the run again; return False if a second interrupt follows."""
     try:
         how = (
-            f"drumline: run {folder.id} goes on; `drumline logs -f {folder.id}` shows it again,"
-            f" `drumline kill {folder.id}` or another Ctrl-C now ends it"
+            f"drumline: run {folder.id} continues; `drumline logs -f {folder.id}` shows it again,"
+            f" `drumline kill {folder.id}` or another Ctrl-C now stops it"
         )
         print_lines(("", how), err=True)
         if is_terminal(err=True):
-            time.sleep(_SECOND_THOUGHT_SECONDS)
+            time.sleep(_SECOND_INTERRUPT_SECONDS)
     except KeyboardInterrupt:
         return False
     return True

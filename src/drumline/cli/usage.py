@@ -1,4 +1,4 @@
-"""What replicas use, as a table no wider than the terminal and as data."""
+"""The CPU, memory and GPU use of replicas, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from drumline.view.monitor import MonitoredRun, UsageRow
 GIB = 1 << 30
 _NONE = "N/A"
 _GPU_COLUMNS = ("GPU %", "GPU-MEM %", "GPU-MEM Used / Total")
-# What a narrow terminal does without, first to last; before all of these, GPUs that nobody uses.
+# Columns left out on a narrow terminal, in this order; before these, GPU columns without values.
 _DISPENSABLE = ("PROJECT", "GPU-MEM %", "MEM %", "STATE", "GPU-MEM Used / Total", "GPU %")
 
 
-def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
-    """Every replica in a row, and what they use together; no wider than this, if it can be."""
+def usage_frame(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
+    """Return a table with a row for each replica and for each run, cut to a width."""
     rows = [(run.run.summary.project, row) for run in runs for row in run.rows]
     samples = [row.used for _, row in rows]
     columns = {
@@ -43,14 +43,14 @@ def picture(runs: Sequence[MonitoredRun], width: int | None) -> Frame:
     }
     words = []
     if any(used and used.gpu_is_whole for used in samples):
-        words.append("* of the whole GPU: what each process has of it cannot be told here")
+        words.append("* of the whole GPU: the share of each process is not known here")
     if (hint := _missing_library(samples)) and any(samples):
         words.append(hint)
     return Frame(_fit(columns, width), words, is_table=True)
 
 
 def _fit(columns: dict[str, list[str]], width: int | None) -> list[str]:
-    """A table, without what a narrow terminal has no room for."""
+    """Return a table, without the columns that do not fit."""
     idle = [name for name in _GPU_COLUMNS if all(cell.startswith(_NONE) for cell in columns[name])]
     dropped: set[str] = set()
     for more in ([], idle, *([name] for name in _DISPENSABLE)):
@@ -82,15 +82,15 @@ def _marked(text: str, used: Sample) -> str:
 
 
 def _missing_library(samples: Sequence[Sample | None]) -> str:
-    """Why nothing is known of GPUs, where there are some."""
+    """Return why the use of GPUs is not known on a machine that has some; empty if it is."""
     known = any(used and used.gpu_memory_total_bytes for used in samples)
     if known or not os.path.exists("/dev/nvidiactl") or find_spec("pynvml"):  # noqa: PTH110
         return ""
-    return "this machine has GPUs, but nobody can ask them: `pip install 'drumline[gpu]'`"
+    return "this machine has GPUs, but they cannot be read: `pip install 'drumline[gpu]'`"
 
 
 def run_usage(run: MonitoredRun) -> dict[str, object]:
-    """A run as what JSON knows."""
+    """Return the use of a run as JSON data."""
     return {
         "id": run.run.summary.id,
         "project": run.run.summary.project,
@@ -106,7 +106,7 @@ def _row(row: UsageRow) -> dict[str, object]:
 
 
 def sample_data(used: Sample | None) -> dict[str, object]:
-    """What was used, in numbers; null is not known."""
+    """Return a sample as JSON data; None is not known."""
     known = used or Sample(0.0, 0.0, 0.0)
     return {
         "at": utc(known.at) if used else None,

@@ -1,4 +1,4 @@
-"""The volumes of runs that are to be removed."""
+"""Remove the volumes that were created for runs."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from drumline.view.run import RunDetails
 
 
 def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
-    """Say what will be deleted, ask unless `yes`, and delete it."""
-    doomed: list[tuple[Volumes, Sequence[Volume]]] = []
+    """List the volumes, ask for confirmation unless `yes`, and delete them."""
+    chosen: list[tuple[Volumes, Sequence[Volume]]] = []
     for details in runs:
         engine = engine_of(details)
         if not isinstance(engine, Storing):
@@ -25,15 +25,15 @@ def remove_volumes(runs: Sequence[RunDetails], *, yes: bool) -> None:
         for volume in found:
             print_line(f"run {details.plan.run}: {volume.words}", err=True)
         if found:
-            doomed.append((volumes, found))
-    if not doomed:
-        print_line("no volume was made for them that is still there", err=True)
+            chosen.append((volumes, found))
+    if not chosen:
+        print_line("there is no volume that was created for these runs", err=True)
         return
     if not yes:
         if not sys.stdin.isatty():
-            raise InputError("volumes are deleted only if somebody says so", hint="say `--yes`")
-        confirm("Delete that, for ever?")
-    for volumes, found in doomed:
+            raise InputError("deleting volumes needs a confirmation", hint="confirm with `--yes`")
+        confirm("Delete these volumes permanently?")
+    for volumes, found in chosen:
         volumes.remove([volume.name for volume in found])
         for volume in found:
             print_line(f"deleted the {volume.kind} {volume.name}")

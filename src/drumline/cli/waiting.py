@@ -1,4 +1,4 @@
-"""Saying what a command waits for, once that takes longer than a moment."""
+"""A notice about what a command waits for, shown when it takes longer than a second."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from contextlib import contextmanager
 
 from drumline.cli.terminal import is_terminal, print_line
 
-MOMENT_SECONDS = 1.0
+NOTICE_SECONDS = 1.0
 
 
 @contextmanager
 def waiting_notice(message: str) -> Iterator[None]:
-    """While the block goes on, say this to somebody at a terminal if it takes longer than a moment.
+    """Print the message on a terminal if the block takes longer than a second.
 
-    By an alarm and not by a thread: what is waited for may have to fork.
+    Uses an alarm instead of a thread, since the block may fork.
     """
     if not is_terminal(err=True):
         yield
         return
     handler = signal.signal(signal.SIGALRM, lambda *_: print_line(message, err=True))
-    left, _ = signal.setitimer(signal.ITIMER_REAL, MOMENT_SECONDS)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, NOTICE_SECONDS)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_REAL, left)  # whoever had set one waits a little longer
+        signal.setitimer(signal.ITIMER_REAL, left)  # an alarm that was set before fires a little later
         signal.signal(signal.SIGALRM, handler)

@@ -1,4 +1,4 @@
-"""``drumline warm``: the processes that have imported a framework already, and wait for the next run."""
+"""``drumline warm``: the processes with an imported framework that replicas are forked from."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from drumline.words import count, format_duration, size
 @FORM_OPTION
 @click.pass_context
 def command(ctx: click.Context, form: str) -> None:
-    """Show the warm processes of this machine, from which replicas are forked with their framework imported already.
+    """Show the warm processes of this machine: replicas forked from them have their framework already imported.
 
-    They end by themselves: when they were not used for a while, when memory gets short, or when a file of their
-    environment changes. Those on hosts are not shown, and end in the same way.
+    They exit when they are not used for some time, when memory runs low, or when a file of their environment changes.
+    Warm processes on hosts are not shown.
     """
     if ctx.invoked_subcommand:
         return
@@ -35,7 +35,7 @@ def command(ctx: click.Context, form: str) -> None:
         print_json([to_dict(each) for each in found])
         return
     if not found:
-        print_line("there is no warm process on this machine; `drumline train` starts one where it helps")
+        print_line("there is no warm process on this machine; `drumline train` starts one when it makes starts faster")
         return
     rows = [
         (
@@ -60,7 +60,7 @@ def _pool() -> WarmPool:
 def _state(known: WarmProcess) -> str:
     """Return what a warm process does, or why nothing is forked from it."""
     if not known.ready:
-        return "is being made ready"
+        return "starting"
     in_use = known.runs and f"in use by {count(known.runs, 'run')}"
     return in_use or known.unfit or f"kept {format_duration(known.keep_seconds)}"
 
@@ -68,17 +68,15 @@ def _state(known: WarmProcess) -> str:
 @command.command()
 @click.argument("keys", nargs=-1, metavar="[KEY]...")
 def stop(keys: tuple[str, ...]) -> None:
-    """End the warm processes KEY of this machine, or all.
+    """Stop the warm processes KEY of this machine, or all.
 
-    The replicas that were forked from them go on.
+    Replicas that were forked from them continue.
     """
     pool = _pool()
     full = {each.key for each in pool.processes()} if keys else set()
     for key in keys:
         if not any(each.startswith(key) for each in full):
-            raise NotFoundError(
-                f"there is no warm process {key} on this machine", hint="`drumline warm` shows which there are"
-            )
+            raise NotFoundError(f"there is no warm process {key} on this machine", hint="`drumline warm` lists them")
     chosen = [each for each in full if each.startswith(keys)]
-    ended = pool.stop(chosen)
-    print_line(f"ended {ended} warm process{'' if ended == 1 else 'es'}")
+    stopped = pool.stop(chosen)
+    print_line(f"stopped {stopped} warm process{'' if stopped == 1 else 'es'}")

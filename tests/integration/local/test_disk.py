@@ -61,7 +61,7 @@ def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: Workspace) -> 
     cramped.wait_numbers("up", 4)
     run.wait_started()
     filler = fill(cramped.home)
-    assert cramped.run("kill", run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert cramped.run("kill", run.id).out == f"killed run {run.id}; none of its processes is left\n"
     assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
     assert {run.exit(f"worker.{index}").signal for index in range(4)} == {15}
     filler.unlink()

@@ -115,7 +115,7 @@ def test_a_run_that_is_over_before_its_moment_is_not_hurt(project: Workspace) ->
     project.write_spec("run: echo step 1 loss 0.5\nroles: {worker: 2}\n")
     answer = project.run("drill", "--at-step", "100")
     assert answer.code == 1
-    assert "was FINISHED before the moment came; no replica was harmed" in answer.err
+    assert "was FINISHED before the moment of the fault; no fault was injected" in answer.err
 
 
 def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(project: Workspace) -> None:

@@ -41,7 +41,7 @@ elif me == "0":
 else:
     signal.pause()
 """
-CARD = r"""┃ Run 1 failed. First to fall: 1.worker.1, exit code 1
+CARD = r"""┃ Run 1 failed. First replica to fail: 1.worker.1, exit code 1
 ┃ 20\S+Z, \S+ after its start, attempt 0, step 7/100, loss 0.143
 ┃
 ┃   File "\S+/cascade.py", line 16, in <module>
@@ -78,7 +78,7 @@ def test_train_status_and_json_show_the_same_card_first(workspace: Workspace) ->
     terminal = Terminal(workspace, "status", "1", columns=50)
     terminal.wait()
     shown = terminal.shown.decode().replace("\r", "")
-    assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First to fall: 1.worker.1, exit")
+    assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First replica to fail: 1.worker.1, exit")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).split("\n")
     assert max(len(line) for line in plain if line.startswith("┃")) <= 50
 
@@ -100,7 +100,7 @@ def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_c
     workspace.write_spec("run: python3 fall.py\nrestart: 1")
     status = (workspace.run("train"), workspace.run("status", "1"))[1].out
     lines = status.split("\n")
-    assert lines[0] == "┃ Run 1 failed. First to fall: 1.worker.0, killed by signal 9 (KILL)"
+    assert lines[0] == "┃ Run 1 failed. First replica to fail: 1.worker.0, killed by signal 9 (KILL)"
     assert lines[1].endswith("after its start, attempt 1")
     assert lines[3:11] == [f"┃ line {number}" for number in range(12, 20)]
     assert "Earlier:    attempt 0: 1.worker.0: exit code 1, KeyError: 'digits'\n" in status
@@ -143,8 +143,8 @@ def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correct
         os.kill(workspace.runs()[0].keeper("worker.0"), signal.SIGCONT)
         card = train.communicate()[0]
     assert train.returncode == 1
-    assert "┃ Run 1 failed. First to fall: 1.worker.1, exit code 1\n" in shown
-    assert "┃ Correction: Run 1 failed. First to fall: 1.worker.0, exit code 1\n" in card
+    assert "┃ Run 1 failed. First replica to fail: 1.worker.1, exit code 1\n" in shown
+    assert "┃ Correction: Run 1 failed. First replica to fail: 1.worker.0, exit code 1\n" in card
     before = "named before the other replicas had ended: 1.worker.1, exit code 1, EOFError: nothing comes from worker.0"
     assert f"┃ {before}\n" in card
     assert card.index("┃ ValueError: bad row\n") < card.index("┃ 1.worker.1 failed too: EOFError: nothing comes")
@@ -155,8 +155,8 @@ def test_a_cause_that_later_evidence_corrects_is_recorded_and_shown_as_a_correct
         ("worker.0", True),
     ]
     told = workspace.run("events", "1").out
-    assert "1 fails for good: worker.1: exit code 1, EOFError: nothing comes from worker.0\n" in told
-    assert "1 fails for another cause than was named before: worker.0: exit code 1, ValueError: bad row\n" in told
+    assert "1 fails: worker.1: exit code 1, EOFError: nothing comes from worker.0\n" in told
+    assert "1 fails for another cause than named before: worker.0: exit code 1, ValueError: bad row\n" in told
     assert f"┃ {before}\n" in workspace.run("status", "1").out
     cause = json.loads(workspace.run("status", "1", "-o", "json").out)["cause"]
     assert (cause["replica"], cause["corrects"]["replica"]) == ("1.worker.0", "1.worker.1")

@@ -81,7 +81,7 @@ def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(workspa
     wait_until(lambda: run.replica_phase("worker.0").is_final)
     assert workspace.run("kill", "--force", run.id).code == 0
     out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
-    assert out == f"killed run {run.id}; nothing of it is alive\n"
+    assert out == f"killed run {run.id}; none of its processes is left\n"
     assert {each.phase for each in run.state.replicas.values()} == {Phase.KILLED}
 
 
@@ -156,7 +156,7 @@ def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(work
     wait_until(lambda: run.replica_phase("worker.1").is_final)
     assert workspace.run("kill", "--force", run.id).code == 0
     out, _ = asker.communicate(timeout=PATIENCE_SECONDS)
-    assert out == f"killed run {run.id}; nothing of it is alive\n"
+    assert out == f"killed run {run.id}; none of its processes is left\n"
 
 
 def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(
@@ -263,7 +263,7 @@ def test_a_supervisor_killed_after_success_is_replaced_and_the_run_is_a_success(
 def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str]) -> None:
     run = start(workspace, LINE, up=4)
     run.kill_supervisor()
-    assert workspace.run("kill", *words, run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert workspace.run("kill", *words, run.id) == (0, f"killed run {run.id}; none of its processes is left\n", "")
     assert [pid for pid in workspace.numbers("up") if is_alive(pid)] == []
     assert run.state.phase is Phase.KILLED
 
@@ -278,7 +278,7 @@ def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_s
     run.kill_supervisor()
     workspace.write("done", "")
     wait_until(lambda: run.is_over("worker.0") and run.is_over("worker.1"))
-    assert workspace.run("kill", run.id) == (0, f"run {run.id} ended by itself first: FINISHED\n", "")
+    assert workspace.run("kill", run.id) == (0, f"run {run.id} ended before it was killed: FINISHED\n", "")
     assert (run.state.phase, run.replica_phase("ps.0")) == (Phase.FINISHED, Phase.FINISHED)
 
 
@@ -288,7 +288,7 @@ def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_agai
     run.kill_supervisor()
     workspace.write("done", "")
     wait_until(lambda: run.is_over("worker.0"))
-    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; nothing of it is alive\n", "")
+    assert workspace.run("kill", run.id) == (0, f"killed run {run.id}; none of its processes is left\n", "")
     assert run.cause.exit.code == 3
     assert (run.state.attempt, len(workspace.numbers("up"))) == (0, 1)
 
@@ -406,8 +406,8 @@ def test_all_ids_are_looked_up_before_any_run_is_killed(workspace: Workspace) ->
     assert f"there is run {run.id}" in answer.err
     assert workspace.run("kill", run.id, f"{run.id}.worker.0").code == 2
     assert run.state.phase in (Phase.STARTING, Phase.RUNNING)
-    assert workspace.run("kill", run.id, run.id).out == f"killed run {run.id}; nothing of it is alive\n"
-    assert workspace.run("kill", run.id) == (0, f"run {run.id} was over already: KILLED\n", "")
+    assert workspace.run("kill", run.id, run.id).out == f"killed run {run.id}; none of its processes is left\n"
+    assert workspace.run("kill", run.id) == (0, f"run {run.id} is already over: KILLED\n", "")
     assert workspace.run("wait", run.id).code == 1
 
 

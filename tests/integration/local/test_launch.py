@@ -84,7 +84,7 @@ def test_what_fails_says_why(workspace: Workspace) -> None:
     workspace.write_spec("run: echo broken >&2; exit 3")
     launched = launch(workspace)
     assert launched.code == 1
-    assert "Run 1 failed. First to fall: 1.worker.0, exit code 3" in launched.out
+    assert "Run 1 failed. First replica to fail: 1.worker.0, exit code 3" in launched.out
 
 
 def test_what_is_typed_has_its_part_in_the_plan(workspace: Workspace) -> None:
@@ -116,7 +116,7 @@ def test_a_spec_that_is_wrong_is_refused_with_its_lines(workspace: Workspace) ->
     launched = launch(workspace)
     assert launched.code == 2
     assert launched.err.startswith("drumline.yml:4: rolls: ")
-    assert launched.err.splitlines()[1] == "error: one problem, nothing was done"
+    assert launched.err.splitlines()[1] == "error: one problem; nothing was done"
     assert not workspace.runs()
 
 

@@ -120,7 +120,7 @@ def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopp
     assert (run.replica_phase("worker.1"), reason(run, "worker.1")) == (Phase.KILLED, "PeerFailed")
     assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
     assert f"State:      FAILED: 1.worker.0: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("status", "1").out
-    card = f"┃ Run 1 failed. First to fall: 1.worker.0, {CHOSEN}; {ALL_OF_IT}\n"
+    card = f"┃ Run 1 failed. First replica to fail: 1.worker.0, {CHOSEN}; {ALL_OF_IT}\n"
     assert narrow.run("status", "1").out.startswith(card)
     assert f"1.worker.0 exited: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("events", "1").out
 
@@ -321,7 +321,7 @@ def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Work
     assert [event.attempt for event in told] == [0, 1]
     assert told[0].message.startswith("memory limits are not enforced: ")
     assert f"Warning:    {told[0].message}\n" in stranger.run("status", run.id).out
-    assert f"1 has to know: {told[0].message}\n" in stranger.run("events", run.id).out
+    assert f"1 warning: {told[0].message}\n" in stranger.run("events", run.id).out
     assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
 
 

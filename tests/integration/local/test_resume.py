@@ -48,7 +48,7 @@ def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_t
     assert (run.state.phase, run.state.ending and run.state.ending.reason) == (Phase.KILLED, "Preempted")
     assert {each.reason for each in run.state.replicas.values()} == {"Preempted"}
     assert "preempted; `drumline resume 1` goes on with it" in workspace.run("status").out
-    assert "was preempted: its supervisor was asked to go" in workspace.run("events", "1").out
+    assert "was preempted: its supervisor was asked to exit" in workspace.run("events", "1").out
 
     workspace.write_spec("run: exit 9")  # another spec is another run's
     answer = workspace.run("resume", "1")

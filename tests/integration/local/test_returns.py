@@ -49,9 +49,7 @@ def test_a_replica_that_fails_after_its_supervisor_was_killed_is_restarted(works
     workspace.wait_numbers("up", 2)
     wait_until(lambda: run.state.attempt == 1)
     assert returns(run) == [SupervisorReturned(1, MOST_RETURNS)]
-    assert (
-        f"1 has a supervisor again, which came back by itself, 1 of {MOST_RETURNS}" in workspace.run("events", "1").out
-    )
+    assert f"1 has a supervisor again, restarted automatically, 1 of {MOST_RETURNS}" in workspace.run("events", "1").out
     assert workspace.run("kill", "1").code == 0
     assert not any(map(is_alive, workspace.numbers("up")))
 

@@ -249,15 +249,15 @@ def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(
     workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.01; done\ntimeouts: {grace: 2h}")
     training = Terminal(workspace, "train")
     terminals.append(training)
-    training.wait_for("run 1: running; Ctrl-C leaves it alone (")
+    training.wait_for("run 1: running; Ctrl-C detaches from it (")
     wait_until(lambda: workspace.exists("up"))
     killing = Terminal(workspace, "kill", "1")
     terminals.append(killing)
     killing.wait_for("its replicas may take 2h to save and end; `drumline kill --force 1` gives them no time")
-    training.wait_for("run 1: ending, 1 replica left; `drumline kill --force 1` does not wait for them (")
+    training.wait_for("run 1: ending, 1 replica left; `drumline kill --force 1` kills them at once (")
     workspace.run("kill", "--force", "1")
     assert killing.wait() == 0
-    assert b"killed run 1; nothing of it is alive" in killing.shown
+    assert b"killed run 1; none of its processes is left" in killing.shown
     assert training.wait() == 1
 
 
@@ -274,7 +274,7 @@ def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_i
     """)
     training = Terminal(workspace, "train")
     terminals.append(training)
-    training.wait_for("First to fall: 1.worker.0")
+    training.wait_for("First replica to fail: 1.worker.0")
     assert json.loads(workspace.run("status", "1", "-o", "json").out)["cause"]["replica"] == "1.worker.0"
     workspace.run("kill", "--force", "1")
     assert training.wait() == 1

@@ -20,7 +20,7 @@ def test_who_ignores_term_is_killed_after_the_grace(workspace: Workspace) -> Non
     run = workspace.train(STUBBORN.format(grace=2))
     workspace.wait_numbers("up", 1)
     began = time.monotonic()
-    assert workspace.run("kill", run.id).out == f"killed run {run.id}; nothing of it is alive\n"
+    assert workspace.run("kill", run.id).out == f"killed run {run.id}; none of its processes is left\n"
     assert time.monotonic() - began >= 2
     assert workspace.exists("asked")
     assert (run.exit("worker.0").signal, run.replica_phase("worker.0")) == (9, Phase.KILLED)
@@ -40,7 +40,7 @@ def test_force_cuts_a_gentle_kill_short(workspace: Workspace) -> None:
     gentle = workspace.command("kill", run.id)
     workspace.wait_numbers("asked", 1)
     assert workspace.run("kill", "--force", run.id).code == 0
-    assert gentle.communicate(timeout=PATIENCE_SECONDS)[0] == f"killed run {run.id}; nothing of it is alive\n"
+    assert gentle.communicate(timeout=PATIENCE_SECONDS)[0] == f"killed run {run.id}; none of its processes is left\n"
 
 
 def test_the_grace_is_there_to_be_used(workspace: Workspace) -> None:

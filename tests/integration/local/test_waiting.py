@@ -119,7 +119,7 @@ def test_a_run_that_waits_is_killed_at_once(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")
-    assert machine.run("kill", second.id).out == "killed run 2; nothing of it is alive\n"
+    assert machine.run("kill", second.id).out == "killed run 2; none of its processes is left\n"
     assert second.state.phase is Phase.KILLED
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4")
     assert claims(machine) == {"1": True, "3": False}
@@ -240,7 +240,10 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
     assert answer.err == f"error: {numbers}\nhint: ask for less, or insist with `--oversubscribe`\n"
     for command in ("check", "render"):
         answer = machine.run(command)
-        assert (answer.code, f"warning: {numbers}; `train` refuses that here\n" in answer.err) == (0, True)
+        assert (answer.code, f"warning: {numbers}; `drumline train` would refuse this here\n" in answer.err) == (
+            0,
+            True,
+        )
     first = train(machine, 3)
     wait_up(first)
     machine.write_spec(f"{RUN}\nroles: {{worker: 3}}\nresources: {{gpus: 2}}")

@@ -27,7 +27,7 @@ def card(**more: Any) -> Card:
 
 def test_facts_that_nobody_knows_are_left_out() -> None:
     assert spell_card("4", card(at=None), None) == [
-        "┃ Run 4 failed. First to fall: 4.worker.1, exit code 1",
+        "┃ Run 4 failed. First replica to fail: 4.worker.1, exit code 1",
         "┃ attempt 2",
     ]
 
@@ -45,7 +45,7 @@ def test_a_failure_of_nobody_is_a_sentence() -> None:
 
 def test_who_left_with_0_has_not_fallen() -> None:
     cause = Cause(worker(1), 0, Exit(code=0), "crash", "LeftEarly")
-    assert spell_card("4", card(cause=cause), None)[0].startswith("┃ Run 4 failed. First to go: 4.worker.1, ")
+    assert spell_card("4", card(cause=cause), None)[0].startswith("┃ Run 4 failed. First replica to exit: 4.worker.1, ")
 
 
 def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
@@ -54,7 +54,7 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
     assert before == "┃"
     assert hint == (
         "┃ hint: the Python that ran this has no `keras.layers`: install it there, activate the environment that has"
-        " it, or let the run have a Python of its own, with `environment` in the spec"
+        " it, or give the run a Python of its own with `environment` in the spec"
     )
     known = card(cause=cause).replace(python=("/venv/bin/python", "the active virtual environment"))
     assert (
@@ -116,7 +116,7 @@ def test_what_became_of_the_others_is_one_line() -> None:
     )
     stopped = tuple(map(worker, range(5, 12)))
     assert spell_card("4", card(later_failures=followed, stopped=stopped), None)[-1] == (
-        "┃ 4.worker.0, 4.worker.2 followed: connection reset by peer; 4.worker.3 failed alike;"
+        "┃ 4.worker.0, 4.worker.2 followed: connection reset by peer; 4.worker.3 failed in the same way;"
         " 4.worker.4 failed too: KeyError: 'x';"
         " 4.worker.5, 4.worker.6, 4.worker.7, 4.worker.8 and 3 more were stopped"
     )

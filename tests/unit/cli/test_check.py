@@ -79,7 +79,7 @@ def test_every_problem_is_named_with_its_line_and_nothing_is_on_stdout(
     lines = err.splitlines()
     assert lines[0].startswith("drumline.yml:4: roles.worker: expected a whole number of at least 1")
     assert lines[1] == "drumline.yml:5: roles.chief: there is exactly one chief, not 2; the others are workers"
-    assert lines[2] == "error: 2 problems, nothing was done"
+    assert lines[2] == "error: 2 problems; nothing was done"
 
 
 def test_problems_as_json_are_on_stdout(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -42,8 +42,8 @@ def test_bash_is_told_the_words_that_fit(words: list[str], answer: str) -> None:
 
 
 def test_zsh_and_fish_are_told_what_a_word_means() -> None:
-    assert ask("zsh", "drumline", "ch").startswith("plain\ncheck\nName every problem of a spec")
-    assert ask("fish", "drumline", "ch").startswith("plain,check\tName every problem of a spec")
+    assert ask("zsh", "drumline", "ch").startswith("plain\ncheck\nList every problem of a spec")
+    assert ask("fish", "drumline", "ch").startswith("plain,check\tList every problem of a spec")
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")

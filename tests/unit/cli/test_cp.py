@@ -68,10 +68,10 @@ def test_a_file_is_copied_to_a_run(output: Path) -> None:
     [
         (("cp", "1:nothing", "."), 4, "error: run 1 has no "),
         (("cp", "7:x", "."), 4, "error: there is no run 7"),
-        (("cp", "1:x", "1:y"), 2, "error: both are of a run"),
-        (("cp", "x", "y"), 2, "error: neither is of a run"),
+        (("cp", "1:x", "1:y"), 2, "error: both paths are of a run"),
+        (("cp", "x", "y"), 2, "error: neither path is of a run"),
         (("cp", "missing", "1:"), 2, "error: there is no missing"),
-        (("inspect", "1.worker.0"), 2, "error: 1.worker.0: all replicas of a run write to one place"),
+        (("inspect", "1.worker.0"), 2, "error: 1.worker.0: all replicas of a run share one output folder"),
         (("inspect", "1", "no-such-command"), 3, "error: cannot run no-such-command: No such file"),
     ],
 )
@@ -84,4 +84,4 @@ def test_what_cannot_be_is_said(
 
 def test_a_run_on_this_machine_has_no_volumes(output: Path, capsys: Captured) -> None:
     assert run(["rm", "1", "--volumes"]) == 0
-    assert capsys.readouterr() == ("removed run 1\n", "no volume was made for them that is still there\n")
+    assert capsys.readouterr() == ("removed run 1\n", "there is no volume that was created for these runs\n")

@@ -25,18 +25,18 @@ BUILDING = {BUILD: ReplicaState(Phase.RUNNING)}
     [
         (RunState(), "framework: plain", "getting ready"),
         (RunState(Phase.PENDING, waits="2 GPUs, behind run 3"), "framework: plain", "2 GPUs, behind run 3"),
-        (RunState(Phase.BUILDING, helpers=BUILDING), "framework: plain", "4.build at work"),
+        (RunState(Phase.BUILDING, helpers=BUILDING), "framework: plain", "4.build working"),
         (
             RunState(Phase.STARTING, replicas=STARTING, waiting=3),
             "framework: tensorflow",
             "importing tensorflow, once for all replicas",
         ),
-        (RunState(Phase.STARTING, replicas=STARTING, waiting=2), "framework: plain", "starting, 1 of 3 run"),
-        (RunState(Phase.RUNNING), "framework: torch", "running; Ctrl-C leaves it alone"),
+        (RunState(Phase.STARTING, replicas=STARTING, waiting=2), "framework: plain", "starting, 1 of 3 replicas run"),
+        (RunState(Phase.RUNNING), "framework: torch", "running; Ctrl-C detaches from it"),
         (
             RunState(Phase.RUNNING, left={"worker": 2}, ending=Ending(Phase.KILLED)),
             "framework: plain",
-            "ending, 2 replicas left; `drumline kill --force 4` does not wait for them",
+            "ending, 2 replicas left; `drumline kill --force 4` kills them at once",
         ),
         (RunState(Phase.RESTARTING), "framework: plain", "getting ready"),
         (RunState(Phase.FINISHED), "framework: plain", ""),

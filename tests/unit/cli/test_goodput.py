@@ -33,7 +33,7 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (RestartCost(1, 12),))
         (Goodput(100, 10, 5, 85, 0, 0, 0, ()), "85 % productive (1m25s of 1m40s): 10s waiting, 5.0s starting"),
         (
             Goodput(20, 0, 4, None, None, 3, 2, (RestartCost(1, 2), RestartCost(2, None))),
-            ("not known of 20s, since nobody can tell when the lost steps were regained: 4.0s starting, 3.0s down;"
+            ("not known of 20s, since the time of the lost steps is not known: 4.0s starting, 3.0s down;"
             " 2 restarts"),
         ),
         (

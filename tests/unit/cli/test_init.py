@@ -123,10 +123,10 @@ def test_without_a_directory_it_writes_here(tmp_path: Path, monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("existing", "message"),
     [
-        (["drumline.yml"], "{0}/drumline.yml exists already, nothing was written"),
-        (["train.py"], "{0}/train.py exists already, nothing was written"),
-        (["drumline.yml", "train.py"], "{0}/drumline.yml and {0}/train.py exist already, nothing was written"),
-        (["drumline.yaml"], "{0}/drumline.yaml exists already, nothing was written"),
+        (["drumline.yml"], "{0}/drumline.yml exists already; nothing was written"),
+        (["train.py"], "{0}/train.py exists already; nothing was written"),
+        (["drumline.yml", "train.py"], "{0}/drumline.yml and {0}/train.py exist already; nothing was written"),
+        (["drumline.yaml"], "{0}/drumline.yaml exists already; nothing was written"),
     ],
 )
 def test_nothing_is_ever_overwritten(tmp_path: Path, existing: list[str], message: str, capsys: Captured) -> None:
@@ -151,7 +151,7 @@ def test_an_old_schema_is_kept_and_that_is_said(tmp_path: Path, capsys: Captured
     schema.write_text("{}")
     assert init(tmp_path) == 0
     assert schema.read_text() == "{}"
-    assert f"kept {schema}; `drumline schema` prints today's" in capsys.readouterr().out
+    assert f"kept {schema}; `drumline schema` prints the current one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_a_directory_that_nobody_may_write_to_is_a_sentence(capsys: Captured) ->
 def test_a_file_where_a_directory_should_be_is_a_sentence(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "file").write_text("mine")
     assert init(tmp_path / "file" / "below") == 2
-    assert f"error: {tmp_path / 'file'}: is in the way, nothing was written\n" in capsys.readouterr().err
+    assert f"error: {tmp_path / 'file'}: exists already; nothing was written\n" in capsys.readouterr().err
     assert files_below(tmp_path) == ["file"]
 
 
@@ -244,7 +244,7 @@ def test_a_template_for_kubectl_is_written_alone_with_a_name_that_clusters_take(
     assert '{%- set name = "my-job" -%}' in (tmp_path / "My_Job" / "myjob.template.jinja").read_text()
     assert "drumline render myjob.template.jinja" in capfd.readouterr().out
     assert run(["init", "--template", "kubernetes-jinja", str(tmp_path / "My_Job")]) == 2
-    assert "myjob.template.jinja exists already, nothing was written" in capfd.readouterr().err
+    assert "myjob.template.jinja exists already; nothing was written" in capfd.readouterr().err
 
 
 def test_a_template_for_kubectl_is_for_tensorflow(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -261,8 +261,8 @@ def test_who_has_not_the_framework_is_told_to_install_it_first(
     assert init("--framework", "torch") == 0
     shown = capsys.readouterr().out.splitlines()
     after = shown[shown.index("Next:") + 1 :]
-    assert after[0] == "  pip install torch    it is not in the environment that drumline is in"
-    assert after[1] == "  drumline check       name every mistake, or show who would run"
+    assert after[0] == "  pip install torch    it is missing in the environment of drumline"
+    assert after[1] == "  drumline check       list every problem, or show the replicas"
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "torch.py").write_text("raise SystemExit('looked up, never imported')")
     monkeypatch.syspath_prepend(str(tmp_path / "there"))

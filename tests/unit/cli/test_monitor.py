@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline.cli import run
-from drumline.cli.usage import picture
+from drumline.cli.usage import usage_frame
 from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.id import Target
 from drumline.run.traces import METRICS, trace_dir
@@ -54,7 +54,7 @@ def monitored(folder: RunFolder) -> MonitoredRun:
 
 
 def test_a_table_has_whole_percents_and_gibibytes_with_one_decimal(home: Path) -> None:
-    assert picture([monitored(running_pair(home))], None).lines == [
+    assert usage_frame([monitored(running_pair(home))], None).lines == [
         "ID          PROJECT  STATE    CPU %  MEM %  MEM Used / Total  GPU %  GPU-MEM %  GPU-MEM Used / Total",
         "4.worker.0  digits   RUNNING  200    25     2.0 / 8.0         N/A    N/A        N/A / N/A",
         "4.worker.1  digits   RUNNING  50     12     1.0 / 8.0         72     5          4.0 / 80.0",
@@ -76,14 +76,14 @@ def test_a_table_has_whole_percents_and_gibibytes_with_one_decimal(home: Path) -
     ],
 )
 def test_a_narrow_terminal_does_without_what_matters_least(home: Path, width: int, headings: str) -> None:
-    lines = picture([monitored(running_pair(home))], width).lines
+    lines = usage_frame([monitored(running_pair(home))], width).lines
     assert lines[0].split() == headings.split()
     assert width < 38 or max(map(len, lines)) <= width
 
 
 def test_a_narrow_terminal_does_without_gpus_that_nobody_has_first(home: Path) -> None:
     folder = write_run(home, 4, finished(), directory=Path.cwd())
-    lines = picture([monitored(folder)], 80).lines
+    lines = usage_frame([monitored(folder)], 80).lines
     assert " ".join(lines[0].split()) == "ID PROJECT STATE CPU % MEM % MEM Used / Total"
 
 
@@ -93,9 +93,9 @@ def test_numbers_of_a_whole_device_are_marked_and_said(home: Path) -> None:
         gpu_share=0.9, gpu_memory_bytes=GIB, gpu_memory_total_bytes=2 * GIB, gpu_devices=1, gpu_is_whole=True
     )
     put(folder, whole, replica=SECOND)
-    frame = picture([monitored(folder)], None)
+    frame = usage_frame([monitored(folder)], None)
     assert frame.lines[2].split()[-5:] == ["90*", "50*", "1.0", "/", "2.0"]
-    assert any("* of the whole GPU" in line for line in frame.talk)
+    assert any("* of the whole GPU" in line for line in frame.messages)
 
 
 def test_who_looks_after_nobody_is_told_and_what_is_known_is_shown(
@@ -105,7 +105,7 @@ def test_who_looks_after_nobody_is_told_and_what_is_known_is_shown(
     assert run(["monitor", "--once", "4.worker.0"]) == 0
     out, err = capfd.readouterr()
     assert "4.worker.0  digits   RUNNING  200    25     2.0 / 8.0" in out
-    assert "run 4: supervisor gone; drumline supervise 4" in err
+    assert "run 4: supervisor gone; `drumline supervise 4` starts another" in err
 
 
 def test_programs_get_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -139,7 +139,7 @@ def test_a_run_that_is_over_uses_nothing_and_says_where_its_numbers_are(
     assert run(["monitor", "4"]) == 0  # and does not go on
     out, err = capfd.readouterr()
     assert "4.worker.0  digits   FINISHED  N/A    N/A    N/A / N/A" in out
-    assert "run 4 is over: FINISHED; `drumline monitor 4 --history` shows what it used" in err
+    assert "run 4 is over: FINISHED; `drumline monitor 4 --history` shows its use" in err
 
 
 def test_the_history_is_drawn_from_the_start_to_the_end(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -168,14 +168,14 @@ def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixt
 def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_run(home, 4, finished(), directory=Path.cwd())
     assert run(["monitor", "--history", "4"]) == 0
-    assert capfd.readouterr() == ("", "run 4: nobody has looked at what it uses\n")
+    assert capfd.readouterr() == ("", "run 4: its use was not recorded\n")
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["monitor"], 0, "nothing of this project runs: `drumline train` starts a run"),
-        (["monitor", "-a"], 0, "nothing runs: `drumline train` starts a run"),
+        (["monitor"], 0, "no run of this project is running: `drumline train` starts one"),
+        (["monitor", "-a"], 0, "no run is running: `drumline train` starts one"),
         (["monitor", "9"], 4, "there is no run 9"),
         (["monitor", "4.ps.0"], 4, "run 4 has no ps.0"),
         (["monitor", "four"], 2, "`four` is not a run's id"),

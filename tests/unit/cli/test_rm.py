@@ -55,7 +55,7 @@ def test_a_run_that_is_not_over_is_kept_and_so_are_all_others(home: Path, capsys
     write_run(home, 1, finished())
     write_run(home, 2, running(accepted, started))
     assert rm("1", "2") == 2
-    assert capsys.readouterr() == ("", "error: run 2 is not over: RUNNING\nhint: `drumline kill 2` ends it\n")
+    assert capsys.readouterr() == ("", "error: run 2 is not over: RUNNING\nhint: `drumline kill 2` stops it\n")
     assert left(home) == ["1", "2"]
 
 

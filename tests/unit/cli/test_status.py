@@ -90,7 +90,7 @@ def test_ten_runs_are_listed_unless_another_number_is_given(home: Path, capsys: 
         write_run(home, number, finished(), directory=Path.cwd())
     assert status() == 0
     out, err = capsys.readouterr()
-    assert (len(cells(out)), err) == (10, "there are older ones: `-n 0` lists all\n")
+    assert (len(cells(out)), err) == (10, "there are older runs: `-n 0` shows all\n")
     assert len(data(capsys, "-n", "3")) == 3
     assert len(data(capsys, "-n", "0")) == 12
 
@@ -200,7 +200,7 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     assert status("4") == 0
     card, head, table = capsys.readouterr().out.split("\n\n")
     assert card.splitlines() == [
-        "┃ Run 4 failed. First to fall: 4.worker.0, killed by signal 9 (KILL)",
+        "┃ Run 4 failed. First replica to fail: 4.worker.0, killed by signal 9 (KILL)",
         "┃ 2024-01-01T12:00:30Z, 20s after its start, attempt 0",
     ]
     facts = dict(line.split(":", 1) for line in head.splitlines())
@@ -322,7 +322,7 @@ def test_tensorboard_has_a_row_and_its_address_while_it_answers(home: Path, caps
     append(folder, [(found, SummariesFound()), (found, ReplicaStarted(TENSORBOARD, 0, pid=7))])
     assert status("4") == 0
     out = capsys.readouterr().out
-    assert "\nTensorBoard: gets ready\n" in out
+    assert "\nTensorBoard: starting\n" in out
     assert "\n4.tensorboard " in out
     append(folder, [(found, TensorBoardServed("http://127.0.0.1:20003/"))])
     assert status("4.worker.0") == 0

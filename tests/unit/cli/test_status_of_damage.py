@@ -102,7 +102,7 @@ def test_a_folder_that_was_deleted_under_us_is_a_sentence(home: Path, capsys: Ca
     write_run(home, 1, finished(), directory=Path.cwd())
     shutil.rmtree(Path.cwd())
     assert status() == 2
-    assert "error: the folder that you are in has been deleted" in capsys.readouterr().err
+    assert "error: the current folder has been deleted" in capsys.readouterr().err
     assert [run["id"] for run in data(capsys, "-a")] == ["1"]
 
 
@@ -157,4 +157,4 @@ def test_stacks_that_are_no_file_are_not_shown(home: Path, capsys: Captured) -> 
     stacks = folder.path / "attempts" / "0" / "worker.0" / "stacks"
     stacks.mkdir(parents=True)
     assert run_command(["stacks", "4"]) == 4
-    assert capsys.readouterr().err.startswith("error: there are no stacks of 4\n")
+    assert capsys.readouterr().err.startswith("error: there are no stack traces of 4\n")

@@ -94,7 +94,7 @@ def test_a_problem_of_a_spec_is_one_line(message: str) -> None:
     lines = Printed().by(lambda: show_error(error)).split("\n")[:-1]
     assert len(lines) == 2
     assert lines[0].startswith("drumline.yml:3: roles: ")
-    assert lines[1] == "error: one problem, nothing was done"
+    assert lines[1] == "error: one problem; nothing was done"
 
 
 def test_further_lines_of_a_message_are_indented() -> None:

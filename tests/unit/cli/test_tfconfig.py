@@ -19,7 +19,7 @@ from scaffold.effort import examples
 
 TWO = ("--worker", "a:2222,b:2222")
 TWO_JSON = '{"cluster": {"worker": ["a:2222", "b:2222"]}, "task": {"type": "worker", "index": %d}}'
-COMMENT = "# TensorFlow reads this when the strategy is created: it must stand before that."
+COMMENT = "# TensorFlow reads this when the strategy is created, so it must be set before."
 
 
 class Answer(NamedTuple):
@@ -156,14 +156,17 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
 @pytest.mark.parametrize(
     ("argv", "talk"),
     [
-        ((), "error: nobody trains: give --worker or --chief\nhint: such as `--worker a:2222,b:2222`\n"),
+        (
+            (),
+            "error: no replica trains: --worker or --chief is missing\nhint: add one, such as `--worker a:2222,b:2222`\n",
+        ),
         (
             ("--ps", "p:1", "--evaluator", "e:1", "--all"),
-            "error: nobody trains: give --worker or --chief\nhint: such as `--worker a:2222,b:2222`\n",
+            "error: no replica trains: --worker or --chief is missing\nhint: add one, such as `--worker a:2222,b:2222`\n",
         ),
         (
             TWO,
-            "error: which node is it for? Give --task, or --all\nhint: the cluster has worker.0 and worker.1\n",
+            "error: the node is missing: give --task or --all\nhint: the cluster has worker.0 and worker.1\n",
         ),
         (
             (*TWO, "--chief", "h:1", "--ps", "p:1,q:1,r:1", "--task", "ps:3"),
@@ -186,18 +189,18 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
             )
             for task in ("worker", "wroker:0", "worker:-1", "worker:first", "worker:0:0", "0", "")
         ),
-        ((*TWO, "--task", "worker:0", "--all"), "error: --task and --all do not go together\nhint: keep one of them\n"),
+        ((*TWO, "--task", "worker:0", "--all"), "error: --task and --all cannot be combined\nhint: use one of them\n"),
         (
             (*TWO, "--all", "--export", "--python"),
-            "error: --export, --python and -o do not go together\nhint: keep one of them\n",
+            "error: --export, --python and -o cannot be combined\nhint: use one of them\n",
         ),
         (
             (*TWO, "--all", "--export", "-o", "json"),
-            "error: --export, --python and -o do not go together\nhint: keep one of them\n",
+            "error: --export, --python and -o cannot be combined\nhint: use one of them\n",
         ),
         (
             ("--worker", "a", "--all"),
-            "--worker: `a` has no port: write `a:2222`\nerror: one problem, nothing was done\n",
+            "--worker: `a` has no port: write `a:2222`\nerror: one problem; nothing was done\n",
         ),
         (
             ("--worker", "a,b:1,c:0x,", "--master", "m:99999", "--ps", "p:1,::1", "--all"),
@@ -207,7 +210,7 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
                 "--worker: an address is empty: write `host:port`\n"
                 "--master: `m:99999` has a port outside 1 to 65535\n"
                 "--ps: `::1` is IPv6, which stands in brackets, with the port behind: write `[::1]:2222`\n"
-                "error: 5 problems, nothing was done\n"
+                "error: 5 problems; nothing was done\n"
             ),
         ),
         (
@@ -216,12 +219,12 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
                 "--ps: `A:2222` is already the address of worker.0, written `a:2222`\n"
                 "--chief: there is at most one chief, not 2\n"
                 "--evaluator: there is at most one evaluator, not 2\n"
-                "error: 3 problems, nothing was done\n"
+                "error: 3 problems; nothing was done\n"
             ),
         ),
         (
             (*TWO, "--evaluator", "b:2222", "--task", "worker:0"),
-            "--evaluator: `b:2222` is already the address of worker.1\nerror: one problem, nothing was done\n",
+            "--evaluator: `b:2222` is already the address of worker.1\nerror: one problem; nothing was done\n",
         ),
     ],
 )
@@ -254,7 +257,7 @@ def test_check_without_anything_to_check_says_so(monkeypatch: pytest.MonkeyPatch
     assert type_in("check") == Answer(
         2,
         "",
-        "error: TF_CONFIG is not set, so TensorFlow would train alone here\n"
+        "error: TF_CONFIG is not set, so TensorFlow would train in a single process\n"
         "hint: name a file, or `-` for standard input; `drumline tfconfig make --help` shows how to make one\n",
     )
 
@@ -333,7 +336,7 @@ def test_thousands_of_problems_are_shown_as_a_hundred_and_a_number() -> None:
     assert answer.err.splitlines()[98:] == [
         "<stdin>: cluster.worker[98]: expected `host:port`, got 0",
         "<stdin>: cluster.worker[99]: expected `host:port`, got 0",
-        "... and 4,900 more; -o json has them all",
+        "... and 4,900 more; `-o json` shows all",
         "error: <stdin> has 5,000 problems",
     ]
     whole = json.loads(type_in("check", "-", "-o", "json", stdin=text).out)
@@ -364,7 +367,7 @@ def test_the_text_itself_is_not_taken_for_the_name_of_a_file() -> None:
     assert type_in("check", TWO_JSON % 0) == Answer(
         2,
         "",
-        "error: that is the text itself, not a file\nhint: pipe it in: `echo '...' | drumline tfconfig check -`\n",
+        "error: expected the name of a file, got JSON\nhint: pipe it in: `echo '...' | drumline tfconfig check -`\n",
     )
 
 

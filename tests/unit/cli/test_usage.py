@@ -11,15 +11,15 @@ from drumline.cli.synonyms import SYNONYMS
 @pytest.mark.parametrize(
     ("words", "error", "hint"),
     [
-        (["train", "--nonsense"], "No such option '--nonsense'", "`drumline train --help` shows what it takes"),
+        (["train", "--nonsense"], "No such option '--nonsense'", "`drumline train --help` shows its options"),
         (["logs"], "Missing argument 'ID'", "`drumline status` lists the runs"),
         (["kill"], "Missing argument 'ID...'", "`drumline status` lists the runs"),
-        (["cp", "1:model"], "Missing argument 'TARGET'", "`drumline cp --help` shows what it takes"),
-        (["logs", "1", "--tail", "x"], "Invalid value for '--tail'", "`drumline logs --help` shows what it takes"),
+        (["cp", "1:model"], "Missing argument 'TARGET'", "`drumline cp --help` shows its options"),
+        (["logs", "1", "--tail", "x"], "Invalid value for '--tail'", "`drumline logs --help` shows its options"),
         (["trian"], "no command `trian`", "did you mean `drumline train`?"),
         (["apply", "-f", "tfjob.yaml"], "no command `apply`", "did you mean `drumline train`?"),
         (["delete", "4"], "no command `delete`", "did you mean `drumline kill`?"),
-        (["whoami"], "no command `whoami`", "there are no accounts: a run belongs to whoever starts it"),
+        (["whoami"], "no command `whoami`", "there are no accounts: a run belongs to the user that starts it"),
         (["nonsense"], "no command `nonsense`", "`drumline --help` lists them"),
     ],
 )

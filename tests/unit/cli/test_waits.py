@@ -90,4 +90,4 @@ def test_a_run_that_waited_in_vain_says_for_what(home: Path, capsys: Captured) -
     words = f"did not start within 600 s: {NO_ROOM}; nor did 1 other"
     assert data(capsys, "4")["message"] == f"4.worker.1: {words}"
     assert status("4") == 0
-    assert f"┃ Run 4 failed. First to fall: 4.worker.1, {words}" in capsys.readouterr().out
+    assert f"┃ Run 4 failed. First replica to fail: 4.worker.1, {words}" in capsys.readouterr().out

@@ -18,4 +18,4 @@ def test_a_machine_without_a_warm_process_is_named_as_the_one_that_was_looked_at
     assert run_command(["warm", "stop", "63e1"]) == 4
     assert "there is no warm process 63e1 on this machine" in capsys.readouterr().err
     assert run_command(["warm", "--help"]) == 0
-    assert "Those on hosts are not shown" in " ".join(capsys.readouterr().out.split())
+    assert "Warm processes on hosts are not shown" in " ".join(capsys.readouterr().out.split())

@@ -1,7 +1,7 @@
-"""Learn to tell ten noisy patterns apart, in a loop of one's own on every worker at once.
+"""Classify ten noisy patterns, with a custom training loop on several workers.
 
-Needs TensorFlow. `python train.py` runs it alone, as one process; drumline starts one such process per
-worker and gives each its TF_CONFIG.
+Needs TensorFlow. `python train.py` runs in a single process; `drumline train` starts one process per
+worker and sets TF_CONFIG for each.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args()
 
-    # Finds the other workers, so it comes before anything else of TensorFlow. Alone it is one worker.
+    # Connects to the other workers, so it comes before anything else of TensorFlow.
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     tf.keras.utils.set_random_seed(1)
 
@@ -59,7 +59,7 @@ def main() -> None:
 
     @tf.function
     def test(batch):
-        """Return how many of a batch are told right, and of how many."""
+        """Return how many of a batch are classified correctly, and of how many."""
 
         def step(images, labels):
             right = tf.argmax(model(images), axis=1) == labels
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def make_dataset(count: int, seed: int) -> tf.data.Dataset:
-    """Ten patterns of 8x8, and noisy copies of them: put your own data here. Every worker takes its part of it."""
+    """Ten patterns of 8x8, and noisy copies of them: put your own data here. Every worker uses its own part."""
     patterns = np.random.default_rng(0).normal(size=(10, 8, 8))
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=count)
@@ -102,7 +102,7 @@ def make_dataset(count: int, seed: int) -> tf.data.Dataset:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Without a chief of its own, a cluster takes worker 0 for it."""
+    """Return whether this worker saves: the chief does, or worker 0 without a chief."""
     me = strategy.cluster_resolver
     jobs = me.cluster_spec().as_dict()
     return not jobs or me.task_type == "chief" or ("chief" not in jobs and me.task_id == 0)

@@ -1,7 +1,7 @@
-"""Learn to tell ten noisy patterns apart, with one batch spread over the devices of every worker.
+"""Classify ten noisy patterns, with each batch sharded over the devices of all workers.
 
-Needs jax and numpy. `python train.py` runs it alone, as one process; drumline starts one such process per
-worker and gives each what `jax.distributed.initialize()` reads.
+Needs jax and numpy. `python train.py` runs in a single process; `drumline train` starts one process per
+worker and sets the variables that `jax.distributed.initialize()` reads.
 """
 
 import argparse
@@ -59,7 +59,7 @@ def predict(parameters, images):
 
 @jax.jit
 def step(parameters, images, labels, lr):
-    """Take one step; JAX sees that the batch is spread and averages over all workers by itself."""
+    """Take one step; the batch is sharded, so JAX averages over all workers."""
 
     def mean_loss(parameters):
         scores = jax.nn.log_softmax(predict(parameters, images))
@@ -94,7 +94,7 @@ def make_data(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def spread(batch: np.ndarray) -> jax.Array:
-    """Put this worker's part of a batch on its devices; together they are the whole of it."""
+    """Put this worker's part of a batch on its devices."""
     part = np.array_split(batch, jax.process_count())[jax.process_index()]
     return jax.make_array_from_process_local_data(SPLIT, part)
 
@@ -109,7 +109,7 @@ def load_checkpoint() -> dict[str, np.ndarray] | None:
 
 
 def save(path: Path, state: dict) -> None:
-    """Save on process 0 alone; the file appears whole or not at all."""
+    """Save on process 0 only; the file is replaced atomically."""
     if jax.process_index() == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial.npz")

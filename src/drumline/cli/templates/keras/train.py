@@ -1,8 +1,7 @@
-"""Learn to tell ten noisy patterns apart, with `model.fit` on every worker at once.
+"""Classify ten noisy patterns, with `model.fit` on several workers.
 
-Needs TensorFlow and drumline. `python train.py` runs it alone, as one process; `drumline train` starts one such
-process per worker and gives each its TF_CONFIG. Where drumline is not installed, a copy of its folder
-`drumline/runtime` is enough.
+Needs TensorFlow and drumline. `python train.py` runs in a single process; `drumline train` starts one process per
+worker and sets TF_CONFIG for each. Where drumline is not installed, a copy of its folder `drumline/runtime` is enough.
 """
 
 import argparse
@@ -24,12 +23,12 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=0.01)
     args = parser.parse_args()
 
-    # Finds the other workers, so it comes before anything else of TensorFlow. Alone there is only this one.
-    # Keras 3 by itself cannot `fit` on several workers; with this it can.
-    everyone = strategy()
+    # Connects to the other workers, so it comes before anything else of TensorFlow. It also lets `fit` of Keras 3 run
+    # on several workers. Without TF_CONFIG there is one worker.
+    distribution = strategy()
     keras.utils.set_random_seed(1)
 
-    with everyone.scope():
+    with distribution.scope():
         model = keras.Sequential(
             [
                 keras.layers.Input((8, 8)),
@@ -48,14 +47,14 @@ def main() -> None:
         make_dataset(1024, seed=1).shuffle(1024, seed=1).batch(BATCH),
         validation_data=make_dataset(512, seed=2).batch(BATCH),
         epochs=args.epochs,
-        shuffle=False,  # it is already
+        shuffle=False,  # the dataset is shuffled already
         verbose=0,
         callbacks=[
-            backup(),  # saves after every epoch and goes on from there when started again
+            backup(),  # saves after every epoch; a restarted run continues from there
             keras.callbacks.LambdaCallback(on_epoch_end=show_epoch),
         ],
     )
-    # Every worker has to take part in saving; only what the chief writes stays.
+    # Every worker has to take part in saving; only the chief's copy is kept.
     folder = runtime.write_dir(runtime.output_dir())
     model.save(folder / "model.keras")
     if runtime.is_chief():
@@ -63,7 +62,7 @@ def main() -> None:
 
 
 def make_dataset(count: int, seed: int) -> tf.data.Dataset:
-    """Ten patterns of 8x8, and noisy copies of them: put your own data here. Every worker takes its part of it."""
+    """Ten patterns of 8x8, and noisy copies of them: put your own data here. Every worker uses its own part."""
     patterns = np.random.default_rng(0).normal(size=(10, 8, 8))
     rng = np.random.default_rng(seed)
     labels = rng.integers(10, size=count)

@@ -1,7 +1,7 @@
-"""Fit a line through noisy points, once per replica, each from points of its own: no framework, no peers.
+"""Fit a straight line to noisy points, once per replica: no framework, no communication.
 
-Needs nothing but Python. It shows what drumline gives every replica, whatever the framework; `python train.py`
-runs it alone, as one process.
+Needs only Python. It shows the variables that drumline sets for every replica of any framework. `python train.py` runs
+in a single process.
 """
 
 import argparse
@@ -10,13 +10,13 @@ import os
 import random
 from pathlib import Path
 
-# Who I am. All variables have a default, so that the script also runs by hand.
+# This replica. All variables have a default, so that the script also runs without drumline.
 RUN = os.environ.get("DRUMLINE_RUN", "0")  # the run's number
 ROLE = os.environ.get("DRUMLINE_ROLE", "worker")
 INDEX = int(os.environ.get("DRUMLINE_INDEX", "0"))  # counts from 0 within the role
-ATTEMPT = int(os.environ.get("DRUMLINE_ATTEMPT", "0"))  # goes up when the whole line starts again
+ATTEMPT = int(os.environ.get("DRUMLINE_ATTEMPT", "0"))  # counts the restarts of the run
 
-# Shared by all replicas of a run. Checkpoints are kept from one attempt to the next.
+# Shared by all replicas of a run. Checkpoints are kept over restarts.
 OUTPUT_DIR = Path(os.environ.get("OUTPUT_DIR", "output"))
 CHECKPOINT_DIR = Path(os.environ.get("CHECKPOINT_DIR", OUTPUT_DIR / "checkpoint"))
 
@@ -28,7 +28,7 @@ def main() -> None:
     args = parser.parse_args()
     print(f"{ROLE}.{INDEX} of run {RUN}, attempt {ATTEMPT}", flush=True)
 
-    # Replicas share the folders, so each has a file of its own there.
+    # Replicas share the folders, so each writes its own file.
     checkpoint = CHECKPOINT_DIR / f"{ROLE}-{INDEX}.json"
     state = {"epoch": 0, "slope": 0.0, "offset": 0.0}
     if checkpoint.exists():
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def make_points(count: int, seed: int) -> list[tuple[float, float]]:
-    """Points near the line y = 3x + 1: put your own data here."""
+    """Return points near y = 3x + 1: put your own data here."""
     rng = random.Random(seed)
     xs = [rng.uniform(-1, 1) for _ in range(count)]
     return [(x, 3 * x + 1 + rng.gauss(0, 0.1)) for x in xs]

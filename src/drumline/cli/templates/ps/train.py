@@ -1,7 +1,7 @@
-"""Learn to tell ten noisy patterns apart, with variables on parameter servers and workers that need not wait.
+"""Classify ten noisy patterns, with variables on parameter servers and asynchronous workers.
 
-Needs TensorFlow. The chief hands out steps to the workers and saves; worker and ps only serve, and each worker has
-rows of its own; the evaluator looks at each checkpoint. `python train.py` runs it alone, as one process.
+Needs TensorFlow. The chief schedules steps on the workers and saves; worker and ps only serve, and each worker has its
+own rows; the evaluator evaluates each checkpoint. `python train.py` runs in a single process.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main() -> None:
     match me.task_type:
         case "worker" | "ps":
             server = tf.distribute.Server(me.cluster_spec(), job_name=me.task_type, task_index=me.task_id)
-            server.join()  # for ever: whoever started it stops it when the chief is done
+            server.join()  # never returns: drumline stops this process when the chief has finished
         case "evaluator":
             evaluate(args.epochs)
         case "chief":
@@ -46,7 +46,7 @@ def train(
     coordinator: tf.distribute.coordinator.ClusterCoordinator | None,
     workers: int = 0,
 ) -> None:
-    """Train with the workers of a coordinator, or here without one."""
+    """Train with the workers of a coordinator, or in this process without one."""
     with strategy.scope():
         model = make_model()
         optimizer = tf.keras.optimizers.Adam(lr)
@@ -79,7 +79,7 @@ def train(
         batches = iter(coordinator.create_per_worker_dataset(make) if coordinator else make())
         total, rows = 0.0, 0
         while rows < ROWS:
-            # Who is free takes the next step: whose rows are all done takes some in vain, so there may be a few more.
+            # A free worker takes the next step. A worker without rows left returns 0 rows, so more steps may follow.
             steps = range(-(-(ROWS - rows) // BATCH))
             if coordinator:
                 results = [coordinator.schedule(step, args=(batches,)) for _ in steps]
@@ -100,7 +100,7 @@ def train(
 
 
 def evaluate(epochs: int) -> None:
-    """Look at each checkpoint as it comes, until that of the last epoch."""
+    """Evaluate each new checkpoint, up to that of the last epoch."""
     model, epochs_done = make_model(), tf.Variable(0)
     checkpoint = tf.train.Checkpoint(model=model, epochs_done=epochs_done)
     images, labels = next(iter(make_dataset(512, seed=2).batch(512)))
@@ -124,7 +124,7 @@ def make_model() -> tf.keras.Model:
 
 
 def make_batches(workers: int, seed: int) -> tf.data.Dataset:
-    """The batches of one worker, in another order for each seed; a worker makes its own."""
+    """Return the batches of one worker, in another order for each seed; runs on the worker."""
     data = make_dataset(ROWS, seed=1)
     if workers:
         data = data.shard(workers, tf.distribute.coordinator.experimental_get_current_worker_index())

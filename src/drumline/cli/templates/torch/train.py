@@ -1,7 +1,7 @@
-"""Learn to tell ten noisy patterns apart, with DistributedDataParallel on every worker at once.
+"""Classify ten noisy patterns, with DistributedDataParallel on several workers.
 
-Needs PyTorch and numpy. `python train.py` runs it alone, as one process; drumline starts one such process per
-worker and gives each RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+Needs PyTorch and numpy. `python train.py` runs in a single process; `drumline train` starts one process per
+worker and sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # loaded after the group was made, it would keep the group's threads beyond the end
+import torch.distributed.nn  # imported after the group is created, it would keep the group's threads alive at exit
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -82,7 +82,7 @@ def make_dataset(count: int, seed: int) -> TensorDataset:
 
 
 def average(values: torch.Tensor) -> float:
-    """The mean over every worker's values; each has as many."""
+    """Return the mean of the values of all workers, which have equally many."""
     mean = values.mean()
     if WORLD_SIZE > 1:
         dist.all_reduce(mean)
@@ -90,7 +90,7 @@ def average(values: torch.Tensor) -> float:
 
 
 def load_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Go on from the last checkpoint, if there is one, and return how many epochs it has seen."""
+    """Continue from the last checkpoint, if there is one; return its number of epochs."""
     path = CHECKPOINT_DIR / "last.pt"
     if not path.exists():
         return 0
@@ -102,7 +102,7 @@ def load_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer, device: 
 
 
 def save(path: Path, state: object) -> None:
-    """Save on rank 0 alone; the file appears whole or not at all."""
+    """Save on rank 0 only; the file is replaced atomically."""
     if RANK == 0:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_suffix(".partial")
