@@ -251,7 +251,9 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(workspace: Workspace, ho
     unreached.write_text(unverified_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
     answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
-    assert "h3 could not be reached, and whatever ran there has ended by its lease, at the latest at 20" in answer.out
+    assert (
+        "h3 could not be reached, and its replicas there have ended with their lease, at the latest at 20" in answer.out
+    )
 
 
 def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(

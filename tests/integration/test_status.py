@@ -98,7 +98,7 @@ def test_a_run_that_goes_on_can_be_watched_killed_and_removed(workspace: Workspa
     (row,) = read(workspace)
     assert (row["state"], row["supervisor_gone"], row["finished_at"]) == ("RUNNING", False, None)
     refused = workspace.run("rm", "1")
-    assert (refused.code, refused.err) == (2, "error: run 1 is not over: RUNNING\nhint: `drumline kill 1` ends it\n")
+    assert (refused.code, refused.err) == (2, "error: run 1 is not over: RUNNING\nhint: `drumline kill 1` stops it\n")
 
     watching = subprocess.Popen(
         [sys.executable, "-m", "drumline", "status", "1", "-w"],

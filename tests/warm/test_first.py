@@ -111,7 +111,7 @@ def test_the_command_shows_and_ends_what_is_being_made_ready(place: Place) -> No
     (shown,) = json.loads(workspace.run("warm", "-o", "json").out)
     assert (shown["framework"], shown["modules"], shown["ready"]) == ("plain", ["gated"], False)
     assert workspace.run("warm").out.splitlines()[1].endswith("starting")
-    assert workspace.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
+    assert workspace.run("warm", "stop", shown["key"][:6]).out == "stopped 1 warm process\n"
     assert not is_alive(shown["pid"])
     assert not list(warm_folder(workspace.home).iterdir())
     (workspace.project / "wait").unlink()

@@ -203,7 +203,7 @@ def test_the_command_shows_and_ends_what_is_warm(workspace: Workspace) -> None:
     assert row.startswith(f"{shown['key'][:8]}  plain, wave  ")
     assert row.endswith("in use by 1 run")
     assert workspace.run("warm", "stop", "nobody").code == 4
-    assert workspace.run("warm", "stop", shown["key"][:6]).out == "ended 1 warm process\n"
+    assert workspace.run("warm", "stop", shown["key"][:6]).out == "stopped 1 warm process\n"
     assert not is_alive(shown["pid"])
     assert all(map(is_alive, workspace.numbers("up")))
     go(workspace)

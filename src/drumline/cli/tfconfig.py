@@ -173,9 +173,7 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
     if problems:
         raise SpecError(problems)
     if not cluster["worker"] and not cluster["chief"]:
-        raise InputError(
-            "no replica trains: --worker or --chief is missing", hint="add one, such as `--worker a:2222,b:2222`"
-        )
+        raise InputError("no replica trains: give --worker or --chief", hint="such as `--worker a:2222,b:2222`")
     return {role: addresses for role, addresses in cluster.items() if addresses}
 
 

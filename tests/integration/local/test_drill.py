@@ -90,7 +90,7 @@ def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(proj
     run.wait_for(Phase.RUNNING)
     answer = project.run("drill", run.id, "--yes", "--kill", "worker.0")
     assert answer.code == 1
-    assert "First step: never: the run did not come back, it is FAILED" in answer.out
+    assert "First step: never: the run did not recover, it is FAILED" in answer.out
     assert "Verdict:    right: 1.worker.0: killed by signal 9 (KILL)" in answer.out
     run.wait_for(Phase.FAILED)
 
@@ -150,8 +150,8 @@ def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(workspace: W
     ("words", "said"),
     [
         (("--net-cut", "worker.1"), "only where the line has one of its own"),
-        (("--kill", "ps.0"), "the line has no ps.0"),
-        (("--kill", "worker.1", "--term", "worker.0"), "more than one harm"),
+        (("--kill", "ps.0"), "the run has no replica ps.0"),
+        (("--kill", "worker.1", "--term", "worker.0"), "more than one fault"),
         (("--at-step", "1", "--at-start"), "more than one moment"),
         (("--within", "soon"), "a time such as 30s"),
         (("7",), "there is no run 7"),
@@ -178,7 +178,7 @@ def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: Workspac
 def test_nobody_is_paused_where_nobody_would_notice(project: Workspace) -> None:
     project.write_spec(LINE.replace("grace: 1", "grace: 1, progress: never"))
     answer = project.run("drill", "--pause", "worker.1")
-    assert (answer.code, "nobody would notice" in answer.err, project.runs()) == (2, True, [])
+    assert (answer.code, "this would not be noticed" in answer.err, project.runs()) == (2, True, [])
 
 
 def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: Workspace) -> None:

@@ -200,7 +200,7 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
     assert waiting.code == 3
     assert f"`drumline supervise {run.id}` takes the run up again" in waiting.err
 
-    assert workspace.run("supervise", run.id) == (0, f"run {run.id} is looked after again\n", "")
+    assert workspace.run("supervise", run.id) == (0, f"started a new supervisor for run {run.id}\n", "")
     run.wait_for(Phase.FAILED)
     assert (run.exit("worker.0").code, run.exit("worker.1").code) == (0, 1)
 
@@ -381,7 +381,7 @@ def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(workspace: Worksp
     commands = [workspace.command("supervise", run.id) for _ in range(6)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
     assert {command.returncode for command in commands} == {0}
-    assert sum("is looked after again" in out for out, _ in answers) >= 1
+    assert sum("started a new supervisor for run" in out for out, _ in answers) >= 1
     wait_until(run.supervisor)
     assert [type(event) for event in run.events].count(SupervisorReturned) == 1
     assert len(workspace.numbers("up")) == 4

@@ -169,7 +169,7 @@ def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_er
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 3
     assert err.startswith("error: the supervisor of run 1 could not start: it was killed\nhint: ")
-    assert workspace.run("supervise", "1").out == "run 1 is looked after again\n"
+    assert workspace.run("supervise", "1").out == "started a new supervisor for run 1\n"
     Run(workspace, "1").wait_for(Phase.FINISHED)
 
 

@@ -52,7 +52,7 @@ def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_t
 
     workspace.write_spec("run: exit 9")  # another spec is another run's
     answer = workspace.run("resume", "1")
-    assert (answer.code, answer.err) == (0, "drumline: run 1 (bad-day) goes on as attempt 1\n")
+    assert (answer.code, answer.err) == (0, "drumline: run 1 (bad-day) continues with attempt 1\n")
     assert answer.out.count("attempt 1 of run 1 goes on from 7") == 2
     lines = answer.out.splitlines()
     assert lines[0].endswith("--> PENDING")

@@ -60,7 +60,7 @@ def test_a_second_ctrl_c_while_the_line_is_on_the_screen_ends_the_run(
     terminal.wait_for("another Ctrl-C")
     terminal.press_ctrl_c()
     assert terminal.wait() == 130
-    assert b"ending run 1" in terminal.shown
+    assert b"stopping run 1" in terminal.shown
     assert only_run(workspace).state.phase is Phase.KILLED
 
 
@@ -253,7 +253,7 @@ def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(
     wait_until(lambda: workspace.exists("up"))
     killing = Terminal(workspace, "kill", "1")
     terminals.append(killing)
-    killing.wait_for("its replicas may take 2h to save and end; `drumline kill --force 1` gives them no time")
+    killing.wait_for("its replicas have 2h to save and exit; `drumline kill --force 1` kills them at once")
     training.wait_for("run 1: ending, 1 replica left; `drumline kill --force 1` kills them at once (")
     workspace.run("kill", "--force", "1")
     assert killing.wait() == 0

@@ -158,11 +158,11 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
     [
         (
             (),
-            "error: no replica trains: --worker or --chief is missing\nhint: add one, such as `--worker a:2222,b:2222`\n",
+            "error: no replica trains: give --worker or --chief\nhint: such as `--worker a:2222,b:2222`\n",
         ),
         (
             ("--ps", "p:1", "--evaluator", "e:1", "--all"),
-            "error: no replica trains: --worker or --chief is missing\nhint: add one, such as `--worker a:2222,b:2222`\n",
+            "error: no replica trains: give --worker or --chief\nhint: such as `--worker a:2222,b:2222`\n",
         ),
         (
             TWO,
