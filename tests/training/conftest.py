@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from contextlib import suppress
+from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
 from pathlib import Path
 
 import pytest
@@ -15,11 +18,18 @@ from training.examples import open_workspace
 
 @pytest.fixture(scope="session")
 def warmth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the warm processes of all trainings are found; they end with the last of the tests."""
-    folder = tmp_path_factory.mktemp("warmth")
-    warm_folder(folder).mkdir(mode=0o700)
-    yield folder
-    stop_warm_processes(folder)
+    """Where the warm processes of all trainings are found, also by tests beside; they end with the last of the tests."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ
+    folder = (tmp_path_factory.getbasetemp().parent if beside else tmp_path_factory.getbasetemp()) / "warmth"
+    for each in (folder, warm_folder(folder), folder / "tmp"):
+        each.mkdir(mode=0o700, exist_ok=True)
+    with (folder / "users").open("w") as users:
+        flock(users, LOCK_SH)
+        yield folder
+        with suppress(BlockingIOError):  # another process has trainings to do
+            flock(users, LOCK_EX | LOCK_NB)
+            stop_warm_processes(folder)
+            assert list((folder / "tmp").glob("private-*")) == []
 
 
 @pytest.fixture

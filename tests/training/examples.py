@@ -28,10 +28,9 @@ def open_workspace(folder: Path, warmth: Path | None = None) -> Iterator[Workspa
     try:
         yield workspace
         workspace.leave()
-        assert list(temporary.glob("private-*")) == []
+        assert warmth or list(temporary.glob("private-*")) == []  # of those that share it, the last test looks
     finally:
         workspace.clear()
-        shutil.rmtree(temporary)
 
 
 def train(workspace: Workspace, folder: str, environment: str, *words: str, script: str) -> Run:

@@ -127,22 +127,16 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
     assert accuracies(first) == pytest.approx(accuracies(alone), abs=0.01)
     assert float(alone.splitlines()[-1]) == pytest.approx(accuracies(first)[4], abs=1e-4)
 
+    if template == "torch":
+        script = project.folder / "train.py"
+        script.write_text(script.read_text() + LIST_THREADS)
     line = train(workspace, project, "epochs=5")
     second = losses(line["worker.0"])
     assert list(second) == [5]
     assert losses(line["worker.1"]) == second
     assert second[5] < losses(first)[3]
-
-
-def test_nothing_of_torch_runs_when_its_script_has_ended(
-    workspace: Workspace, make_project: Callable[[str, str], Project]
-) -> None:
-    """A thread of gloo that lets go of a tensor while Python ends aborts the process, now and then."""
-    project = make_project("torch", "torch")
-    script = project.folder / "train.py"
-    script.write_text(script.read_text() + LIST_THREADS)
-    for output in train(workspace, project, "epochs=1").values():
-        assert "gloo" not in output.split("threads left: ")[1]
+    if template == "torch":  # a thread of gloo that frees a tensor while Python ends can abort the process
+        assert ["gloo" in output.split("threads left: ")[1] for output in line.values()] == [False, False]
 
 
 def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
