@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from scaffold.shared import make_once
+
 TOY = Path(__file__).parents[1] / "toy"
 
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the toy is installed, as pip does it."""
-    folder = tmp_path_factory.mktemp("packages")
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    subprocess.run([*pip, "--no-index", "--no-deps", "--no-build-isolation", "--target", folder, TOY], check=True)
-    return folder
+    words = [*pip, "--no-index", "--no-deps", "--no-build-isolation"]
+    return make_once(
+        tmp_path_factory, "packages", lambda folder: subprocess.run([*words, "--target", folder, TOY], check=True)
+    )

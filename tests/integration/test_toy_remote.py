@@ -29,7 +29,7 @@ SPEC = """
 project: digits
 framework: plain
 run: >-
-  sh -c 'echo worker "$DRUMLINE_INDEX" begins; until [ -e gate ]; do sleep 0.01; done;
+  sh -c 'echo worker "$DRUMLINE_INDEX" begins; until [ -e gate ]; do sleep 0.05; done;
   echo worker "$DRUMLINE_INDEX" ends with ${#TOKEN}'
 env: {TOKEN: {from: TOY_TOKEN}}
 engine: {toy: {supervisor: THERE}}

@@ -16,11 +16,13 @@ import pytest
 
 from drumline import __version__
 from drumline.cli.init import TEMPLATES
+from scaffold.shared import make_once
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "drumline"
 FOUND = subprocess.run([ROOT / "scripts" / "pythons"], capture_output=True, text=True, check=True).stdout
 PYTHONS = dict(line.split(" ", 1) for line in FOUND.splitlines())
+SYSTEM = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
 
 
 def build(source: Path, target: str, folder: Path) -> Path:
@@ -44,7 +46,8 @@ def contents(wheel: Path) -> dict[str, bytes]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
-    return build(ROOT, "wheel", tmp_path_factory.mktemp("dist"))
+    (path,) = make_once(tmp_path_factory, "dist", lambda folder: build(ROOT, "wheel", folder)).glob("*.whl")
+    return path
 
 
 def test_the_wheel_has_the_package_and_nothing_else_and_the_sdist_builds_the_same(wheel: Path, tmp_path: Path) -> None:
@@ -112,39 +115,43 @@ sys.exit(0 if os.path.exists("pass") else 3)
 """
 
 
-class Tool:
-    """drumline as `uv tool` or `pipx` installs it, and a virtual environment that has what a script imports.
+def install_tool(installer: str, folder: Path, wheel: Path) -> None:
+    """Install drumline as `uv tool` or `pipx` does, and make a virtual environment that has what a script imports.
 
     They are of different versions of Python, where this machine has two.
     """
+    version = list(PYTHONS)[-1]
+    asked = [str(ROOT / "scripts" / "pythons"), "--wheels", version]
+    needs = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    bin_dir = Path(sys.executable).parent
+    offline = {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_FIND_LINKS": needs, "UV_NO_CACHE": "1"}
+    if installer == "uv":
+        words = ["uv", "tool", "install"]
+        folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
+    else:
+        words = ["pipx", "install", "--backend", "uv"]  # its other backend asks the network for a newer pip
+        folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
+    subprocess.run(
+        [str(bin_dir / words[0]), *words[1:], "--python", PYTHONS[version], str(wheel)],
+        env={"HOME": str(folder), **offline, **folders, "PATH": f"{bin_dir}:{SYSTEM}"},
+        capture_output=True,
+        check=True,
+    )
+    make = [str(bin_dir / "uv"), "--quiet", "--no-config", "--no-cache", "--offline", "venv", "--python"]
+    subprocess.run([*make, next(iter(PYTHONS.values())), str(folder / "active")], check=True)
+    (packages,) = (folder / "active").glob("lib/python3*/site-packages")
+    (packages / "marker.py").touch()
 
-    def __init__(self, installer: str, folder: Path, wheel: Path) -> None:
-        version = list(PYTHONS)[-1]
-        asked = [str(ROOT / "scripts" / "pythons"), "--wheels", version]
-        needs = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
-        bin_dir = Path(sys.executable).parent
-        system = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
-        self.env = {"PATH": f"{folder / 'bin'}:{system}", "HOME": str(folder), "DRUMLINE_HOME": str(folder / "home")}
-        offline = {"UV_OFFLINE": "1", "UV_NO_INDEX": "1", "UV_FIND_LINKS": needs, "UV_NO_CACHE": "1"}
-        if installer == "uv":
-            words = ["uv", "tool", "install"]
-            folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
-        else:
-            words = ["pipx", "install", "--backend", "uv"]  # its other backend asks the network for a newer pip
-            folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
-        subprocess.run(
-            [str(bin_dir / words[0]), *words[1:], "--python", PYTHONS[version], str(wheel)],
-            env={**self.env, **offline, **folders, "PATH": f"{bin_dir}:{system}"},
-            capture_output=True,
-            check=True,
-        )
-        self.own = (folder / "bin" / "drumline").resolve().parent / "python"
-        self.active = folder / "active"
-        make = [str(bin_dir / "uv"), "--quiet", "--no-config", "--no-cache", "--offline", "venv", "--python"]
-        subprocess.run([*make, next(iter(PYTHONS.values())), str(self.active)], check=True)
-        (packages,) = self.active.glob("lib/python3*/site-packages")
-        (packages / "marker.py").touch()
-        self.activated = {"VIRTUAL_ENV": str(self.active), "PATH": f"{self.active / 'bin'}:{self.env['PATH']}"}
+
+class Tool:
+    """An installation as `install_tool` makes it, with a home and a project of its own."""
+
+    def __init__(self, installed: Path, folder: Path) -> None:
+        path = f"{installed / 'bin'}:{SYSTEM}"
+        self.env = {"PATH": path, "HOME": str(folder), "DRUMLINE_HOME": str(folder / "home")}
+        self.own = (installed / "bin" / "drumline").resolve().parent / "python"
+        self.active = installed / "active"
+        self.activated = {"VIRTUAL_ENV": str(self.active), "PATH": f"{self.active / 'bin'}:{path}"}
         self.project = folder / "project"
         self.project.mkdir()
         (self.project / "train.py").write_text(SCRIPT)
@@ -167,7 +174,9 @@ class Tool:
 
 @pytest.fixture(scope="module", params=["uv", "pipx"])
 def tool(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tool]:
-    found = Tool(request.param, tmp_path_factory.mktemp("tool"), wheel)
+    name = str(request.param)
+    installed = make_once(tmp_path_factory, f"tool-{name}", lambda folder: install_tool(name, folder, wheel))
+    found = Tool(installed, tmp_path_factory.mktemp("tool"))
     yield found
     found("drumline warm stop")
 

@@ -117,7 +117,7 @@ def commit(number: int) -> None:
 
 def wait_for(look) -> None:
     while not look():
-        time.sleep(0.002)
+        time.sleep(0.01)
 
 
 def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:

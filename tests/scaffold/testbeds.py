@@ -195,7 +195,7 @@ class LocalTestBed:
             f"trap 'exit {behavior.code_on_term}' TERM": behavior.code_on_term is not None,
             "setsid sleep 1000000 &": behavior.leaves_child,
             **{f'printf "%s\\n" "{line}"': True for line in behavior.says},
-            f"until [ -e {gate} ]; do sleep 0.01; done": behavior.until is not None,
+            f"until [ -e {gate} ]; do sleep 0.05; done": behavior.until is not None,
             f"kill -{behavior.signal} $$": behavior.signal is not None,
             f"exit {behavior.code}": True,
         }

@@ -14,7 +14,7 @@ from scaffold.waiting import wait_until
 SPEC = """
 project: digits
 framework: plain
-run: sh -c 'echo worker "$DRUMLINE_INDEX" of {{ who }}; nice; until [ -e gate ]; do sleep 0.01; done'
+run: sh -c 'echo worker "$DRUMLINE_INDEX" of {{ who }}; nice; until [ -e gate ]; do sleep 0.05; done'
 parameters: {who: nobody}
 engine: {toy: {nice: 7}}
 roles: {worker: {replicas: 2}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import suppress
 from fcntl import LOCK_EX, LOCK_NB, LOCK_SH, flock
@@ -12,15 +11,15 @@ import pytest
 
 from drumline.engine.local.warm.client import warm_folder
 from drumline.engine.local.warm.pool import stop_warm_processes
+from scaffold.shared import shared_folder
 from scaffold.workspace import Workspace
 from training.examples import open_workspace
 
 
 @pytest.fixture(scope="session")
 def warmth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the warm processes of all trainings are found, also by tests beside; they end with the last of the tests."""
-    beside = "PYTEST_XDIST_WORKER" in os.environ
-    folder = (tmp_path_factory.getbasetemp().parent if beside else tmp_path_factory.getbasetemp()) / "warmth"
+    """Where all test processes find the warm processes of trainings, which end with the last of the tests."""
+    folder = shared_folder(tmp_path_factory) / "warmth"
     for each in (folder, warm_folder(folder), folder / "tmp"):
         each.mkdir(mode=0o700, exist_ok=True)
     with (folder / "users").open("w") as users:

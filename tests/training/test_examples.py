@@ -151,7 +151,7 @@ def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts
 
 
 def check_killed(workspace: Workspace, example: str, victim: int, whole: dict[int, float]) -> None:
-    """When a worker is killed, all go on from the epoch that the chief saved, and come to the numbers of a whole run."""
+    """When a worker is killed, all go on from the epoch that the chief saved, to the numbers of a whole run."""
     trained = train(workspace, example, "-p", "epochs=3", script=KILLED.format(example=example, victim=victim))
     assert trained.state.attempt == 1
     # The chief may have saved the second epoch, which the other never did.

@@ -90,7 +90,7 @@ def test_processes_of_this_boot_are_safe_from_the_traces_of_another(workspace: W
 
 def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime(workspace: Workspace) -> None:
     run = workspace.train("""
-        run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done
+        run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done
         restart: {lost: 1}
         timeouts: {run: 1h}
     """)
@@ -103,7 +103,7 @@ def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime
 
 
 def test_a_journal_cut_in_the_middle_of_a_line_is_read_up_to_there_and_goes_on(workspace: Workspace) -> None:
-    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done")
+    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done")
     workspace.wait_numbers("up", 1)
     wait_until(lambda: run.state.phase is Phase.RUNNING)
     run.kill_supervisor()

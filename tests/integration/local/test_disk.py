@@ -49,7 +49,7 @@ def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: Workspace)
 
 
 def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: Workspace) -> None:
-    run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 0")
+    run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 0")
     cramped.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
     cramped.write("go", "")
@@ -80,7 +80,7 @@ def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: Workspace) -> 
 
 
 def test_no_attempt_begins_on_a_full_disk(cramped: Workspace) -> None:
-    run = cramped.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 1\nrestart: 5")
+    run = cramped.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 1\nrestart: 5")
     cramped.wait_numbers("up", 1)
     filler = fill(cramped.home)
     cramped.write("go", "")

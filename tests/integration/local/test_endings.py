@@ -19,8 +19,8 @@ def test_the_first_to_fall_is_named_whoever_follows(workspace: Workspace) -> Non
         roles:
           worker:
             replicas: 3
-            run: trap 'exit 5' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
-            first: {run: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 3"}
+            run: trap 'exit 5' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done
+            first: {run: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 3"}
     """)
     workspace.wait_numbers("up", 3)
     workspace.write("go", "")
@@ -36,10 +36,10 @@ def test_the_first_to_fall_is_named_whoever_follows(workspace: Workspace) -> Non
 def test_parameter_servers_serve_until_the_last_worker_has_ended(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
-          chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done"}
+          chief: {run: "until [ -e $HERE/go ]; do sleep 0.05; done"}
           worker:
             replicas: 2
-            run: "trap '' TERM; echo $$ >> $HERE/deaf; until [ -e $HERE/go$DRUMLINE_INDEX ]; do sleep 0.01; done"
+            run: "trap '' TERM; echo $$ >> $HERE/deaf; until [ -e $HERE/go$DRUMLINE_INDEX ]; do sleep 0.05; done"
           ps: {replicas: 2, run: "echo $$ >> $HERE/up; exec sleep 1000"}
         timeouts: {grace: 1h}
     """)
@@ -68,7 +68,7 @@ def test_workers_that_finish_take_the_parameter_servers_along(workspace: Workspa
 def test_a_critical_failure_takes_the_whole_line_down_with_everything_below_it(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
-          chief: {run: "until [ -e $HERE/go ]; do sleep 0.01; done; exit 1"}
+          chief: {run: "until [ -e $HERE/go ]; do sleep 0.05; done; exit 1"}
           worker: {replicas: 3, run: "sleep 1000 & echo $! >> $HERE/up; setsid sleep 1000 & echo $! >> $HERE/up; wait"}
           ps: {run: "echo $$ >> $HERE/up; exec sleep 1000"}
         timeouts: {grace: 1}
@@ -86,7 +86,7 @@ def open_in(workspace: Workspace, pid: int, *, most: int) -> int:
 
 
 def test_attempts_leave_nothing_open_in_their_supervisor(workspace: Workspace) -> None:
-    workspace.write("flaky.sh", "echo $$ >> up; until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.01; done; exit 1")
+    workspace.write("flaky.sh", "echo $$ >> up; until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.05; done; exit 1")
     run = workspace.train("""
         roles: {worker: {replicas: 3, run: sh flaky.sh}}
         restart: {crash: 3, backoff: {initial: 0.05, maximum: 0.05}}
@@ -129,8 +129,8 @@ def test_replicas_of_tensorflow_are_ended_at_once_when_a_peer_fails_unless_the_s
         roles:
           worker:
             replicas: 2
-            run: trap 'exit 5' TERM; touch $HERE/deaf; while :; do sleep 0.01; done
-            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.01; done; exit 3"}
+            run: trap 'exit 5' TERM; touch $HERE/deaf; while :; do sleep 0.05; done
+            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.05; done; exit 3"}
     """
     run = workspace.train(spec)
     run.wait_for(Phase.FAILED)

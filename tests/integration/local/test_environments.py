@@ -23,7 +23,7 @@ UV = Path(sys.executable).with_name("uv")
 # Says that it was called, and waits until the test lets it go on.
 GATED = f"""#!/bin/sh
 echo $$ >> "$HERE/calls"
-until [ -e "$HERE/go" ]; do sleep 0.01; done
+until [ -e "$HERE/go" ]; do sleep 0.05; done
 exec {UV} "$@"
 """
 SPEC = """
@@ -194,7 +194,7 @@ def test_a_supervisor_that_comes_back_where_its_python_is_not_found_lets_the_lin
     python.chmod(0o755)
     run = workspace.train("""
         environment: {python: 3.97}
-        run: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.01; done']
+        run: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.05; done']
     """)
     wait_until(lambda: workspace.exists("up"))
     run.kill_supervisor()
@@ -224,7 +224,7 @@ def test_a_requirement_that_nobody_has_fails_the_run_with_the_installers_words(
 @pytest.mark.usefixtures("uv")
 def test_what_is_used_is_kept_and_what_is_not_can_go(workspace: Workspace) -> None:
     run = workspace.train(
-        "environment: [drumbeat]\nrun: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.01; done']"
+        "environment: [drumbeat]\nrun: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.05; done']"
     )
     wait_until(lambda: workspace.exists("up"))
     (folder,) = environments(workspace)

@@ -86,7 +86,7 @@ def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_
 ) -> None:
     workspace.before = ("unshare", "-Ur")
     run = workspace.train(
-        f"{NETWORK}\nrestart: 1\nrun: echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exit 3"
+        f"{NETWORK}\nrestart: 1\nrun: echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 3"
     )
     workspace.wait_numbers("up", 1)
     lower = ["sh", "-c", "echo 0 > /proc/sys/user/max_user_namespaces"]

@@ -157,7 +157,7 @@ def test_all_that_runs_leave_is_private_whatever_the_umask(workspace: Workspace)
     spec = f"run: {sys.executable} fail.py\nrestart: 1\nresources: {{cpus: 0.1, memory: 200MiB}}\ntensorboard: true\n"
     for warm in ("false", "true"):
         workspace.train(f"{spec}warm: {warm}").wait_for(Phase.FAILED)
-    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.01; done\nresources: {cpus: 0.1}")
+    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.05; done\nresources: {cpus: 0.1}")
     run.wait_started()
     assert workspace.run("monitor", "--once").code == 0
     workspace.run("stacks", run.id)
@@ -189,7 +189,7 @@ def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
 
 
 def test_a_supervisor_answers_no_other_user(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.01; done")
+    run = workspace.train("run: until [ -e $HERE/go ]; do sleep 0.05; done")
     run.wait_started()
     own = connect(run.folder.socket_file)
     assert own

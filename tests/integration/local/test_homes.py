@@ -11,7 +11,7 @@ from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
 SECRET = "wq7-never-on-disk-7qw"
-WAITING = "run: until [ -e $HERE/go ]; do sleep 0.01; done"
+WAITING = "run: until [ -e $HERE/go ]; do sleep 0.05; done"
 
 
 def everything(folder: Path) -> list[Path]:
@@ -61,7 +61,7 @@ def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(workspace: Wor
 
 
 def test_a_supervisor_without_the_secrets_sees_a_line_through_but_starts_none(workspace: Workspace) -> None:
-    spec = "run: until [ -e $HERE/go ]; do sleep 0.01; done; exit 1\nenv: {TOKEN: {from: MY_TOKEN}}\nrestart: 1"
+    spec = "run: until [ -e $HERE/go ]; do sleep 0.05; done; exit 1\nenv: {TOKEN: {from: MY_TOKEN}}\nrestart: 1"
     run = workspace.train(spec, env={"MY_TOKEN": SECRET})
     run.wait_started()
     run.kill_supervisor()

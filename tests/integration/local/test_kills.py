@@ -24,9 +24,9 @@ timeouts: {grace: 1}
 # A chief that ends when told to, others that train on until they are, and have all the time for it.
 LINGERING = """
 roles:
-  chief: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
-  worker: {replicas: 2, run: "echo $$ >> $HERE/up; until [ -e $HERE/end ]; do sleep 0.01; done"}
-  evaluator: {run: "until [ -e $HERE/end ]; do sleep 0.01; done"}
+  chief: {run: "until [ -e $HERE/done ]; do sleep 0.05; done"}
+  worker: {replicas: 2, run: "echo $$ >> $HERE/up; until [ -e $HERE/end ]; do sleep 0.05; done"}
+  evaluator: {run: "until [ -e $HERE/end ]; do sleep 0.05; done"}
 timeouts: {grace: 1h}
 """
 # Replicas that do not heed TERM, and say when they were asked; somebody has to insist.
@@ -62,7 +62,7 @@ def test_a_replica_that_is_killed_takes_the_line_along_and_is_named(workspace: W
 def test_a_killed_evaluator_does_not_end_the_training(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
-          worker: {run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
+          worker: {run: "until [ -e $HERE/done ]; do sleep 0.05; done"}
           evaluator: {run: exec sleep 1000}
     """)
     run.wait_started()
@@ -166,7 +166,7 @@ def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the
     workspace.write(
         "child.sh", "trap 'echo $$ >> asked; kill -9 $KEEPER' TERM; echo $$ >> up; while :; do sleep 0.1; done"
     )
-    run = workspace.train("run: KEEPER=$PPID setsid sh child.sh & until [ -e up ]; do sleep 0.01; done; exit 4")
+    run = workspace.train("run: KEEPER=$PPID setsid sh child.sh & until [ -e up ]; do sleep 0.05; done; exit 4")
     (child,) = workspace.wait_numbers("asked", 1)
     run.wait_for(Phase.FAILED)
     assert not is_alive(child)
@@ -188,7 +188,7 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
         roles:
           worker:
             replicas: 2
-            run: until [ -e $HERE/go ]; do sleep 0.01; done; echo after $DRUMLINE_INDEX; exit $DRUMLINE_INDEX
+            run: until [ -e $HERE/go ]; do sleep 0.05; done; echo after $DRUMLINE_INDEX; exit $DRUMLINE_INDEX
     """)
     run.wait_started()
     run.kill_supervisor()
@@ -271,7 +271,7 @@ def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str])
 def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_success(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
-          worker: {replicas: 2, run: "until [ -e $HERE/done ]; do sleep 0.01; done"}
+          worker: {replicas: 2, run: "until [ -e $HERE/done ]; do sleep 0.05; done"}
           ps: {run: exec sleep 1000}
     """)
     run.wait_started()
@@ -283,7 +283,7 @@ def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_s
 
 
 def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_again(workspace: Workspace) -> None:
-    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.01; done; exit 3\nrestart: 3")
+    run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.05; done; exit 3\nrestart: 3")
     run.wait_started()
     run.kill_supervisor()
     workspace.write("done", "")
@@ -425,7 +425,7 @@ def test_several_runs_are_killed_together_not_one_after_the_other(workspace: Wor
 
 
 def test_a_foreground_train_that_is_killed_leaves_the_run(workspace: Workspace) -> None:
-    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done")
+    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.05; done")
     command = workspace.command("train")
     read_to(command, "begun")
     command.kill()

@@ -35,7 +35,7 @@ CHOSEN = "killed by signal 9 (KILL) by the kernel's out-of-memory killer"
 # Replicas that say who they are, wait to be told, and then take more than they may.
 PATIENT = f"""
 resources: {{memory: 64MiB}}
-run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done; exec {HOG}
+run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exec {HOG}
 """
 SLEEPING = """
 resources: {memory: 64MiB}

@@ -27,7 +27,7 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(workspace: Worksp
         "flaky.sh",
         """
         echo attempt $DRUMLINE_ATTEMPT
-        until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.01; done
+        until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.05; done
         exit $((1 - DRUMLINE_ATTEMPT))
         """,
     )
@@ -86,7 +86,7 @@ def test_tail_counts_the_lines_of_replicas(workspace: Workspace) -> None:
 
 
 def test_since_leaves_out_what_is_older(workspace: Workspace) -> None:
-    run = workspace.train("run: echo old; until [ -e $HERE/go ]; do sleep 0.01; done; echo new; exit 0")
+    run = workspace.train("run: echo old; until [ -e $HERE/go ]; do sleep 0.05; done; echo new; exit 0")
     wait_until(lambda: run.log("worker.0"))
     marks = run.trace_dir("worker.0") / "marks"
     wait_until(lambda: marks.exists() and marks.stat().st_size)
@@ -125,9 +125,9 @@ def test_lines_from_a_time_without_supervisor_are_shown_as_approximate(workspace
         "talk.sh",
         """
         echo seen
-        until [ -e go ]; do sleep 0.01; done
+        until [ -e go ]; do sleep 0.05; done
         echo unseen
-        until [ -e end ]; do sleep 0.01; done
+        until [ -e end ]; do sleep 0.05; done
         """,
     )
     run = workspace.train("run: sh talk.sh")
@@ -154,7 +154,7 @@ def test_a_damaged_file_of_marks_costs_times_and_nothing_else(workspace: Workspa
 
 def test_what_a_run_warns_of_is_said_when_it_happens(workspace: Workspace) -> None:
     run = workspace.train("""
-        run: until [ -e $HERE/go ]; do sleep 0.01; done
+        run: until [ -e $HERE/go ]; do sleep 0.05; done
         roles: {worker: 1, evaluator: {run: exit 3}}
     """)
     wait_until(lambda: run.state.warnings)

@@ -11,7 +11,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Workspace
 
 # Waits at a named point until the test lets it go on, so that something can happen meanwhile.
-WAIT = "until [ -e $HERE/go ]; do sleep 0.01; done"
+WAIT = "until [ -e $HERE/go ]; do sleep 0.05; done"
 SPEC = """
     run: cat $DATA_DIR/words
     roles: {worker: 2}

@@ -22,10 +22,10 @@ run: |
   trap 'echo 7 > $saved; exit 0' TERM
   echo $$ >> $HERE/up
   if [ -e $saved ]; then echo "attempt $DRUMLINE_ATTEMPT of run $DRUMLINE_RUN goes on from $(cat $saved)"; exit 0; fi
-  while :; do sleep 0.01; done
+  while :; do sleep 0.05; done
 """
 # Goes on for ever, unless there is a file.
-LASTING = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done'\ntimeouts: {grace: 1}"
+LASTING = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done'\ntimeouts: {grace: 1}"
 
 
 def preempt(run: Run) -> None:
@@ -195,7 +195,7 @@ def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(work
 def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(workspace: Workspace) -> None:
     run = workspace.train(
         """
-        data: {path: $HERE/words, prepare: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done"}
+        data: {path: $HERE/words, prepare: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done"}
         run: ls $DATA_DIR
     """.replace("$HERE/words", str(workspace.project / "words"))
     )

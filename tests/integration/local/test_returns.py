@@ -17,7 +17,7 @@ from scaffold.processes import is_alive, kill_and_wait, read_to
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-WAITING = "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done"
+WAITING = "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done"
 
 
 def returns(run: Run) -> list[SupervisorReturned]:
@@ -129,7 +129,7 @@ def test_kill_of_a_run_whose_supervisor_has_just_died_ends_it(workspace: Workspa
 
 def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_does_not_come_back(workspace: Workspace) -> None:
     run = workspace.train("""
-        run: trap '' TERM; echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.01; done
+        run: trap '' TERM; echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done
         timeouts: {grace: 1h}
     """)
     workspace.wait_numbers("up", 1)
@@ -158,7 +158,7 @@ def test_nothing_comes_back_after_the_end_of_a_run(workspace: Workspace) -> None
 
 
 def test_what_is_shown_goes_on_when_a_supervisor_comes_back(workspace: Workspace) -> None:
-    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.01; done; echo done")
+    workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.05; done; echo done")
     command = workspace.command("train")
     read_to(command, "begun")
     (run,) = workspace.runs()
@@ -200,7 +200,7 @@ def test_a_supervisor_that_comes_back_is_not_ended_with_the_replica_whose_keeper
         roles:
           worker:
             replicas: 2
-            run: "echo $$ >> $HERE/up; until [ -e $HERE/go-$DRUMLINE_INDEX ]; do sleep 0.01; done"
+            run: "echo $$ >> $HERE/up; until [ -e $HERE/go-$DRUMLINE_INDEX ]; do sleep 0.05; done"
     """)
     workspace.wait_numbers("up", 2)
     pid = kill_and_wait_for_next(run, 1)

@@ -19,7 +19,7 @@ from scaffold.summaries import read_scalars, write_scalars
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-WAIT = "until [ -e $HERE/go ]; do sleep 0.01; done"
+WAIT = "until [ -e $HERE/go ]; do sleep 0.05; done"
 SHOWN = [(0, 3.0), (1, 2.0), (2, 1.0)]
 LOSSES = [value for _, value in SHOWN]
 
@@ -101,7 +101,7 @@ def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: W
 def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: Workspace) -> None:
     quick.write_spec("""
         tensorboard: true
-        run: until grep -q TensorBoardServed $DRUMLINE_HOME/runs/1/events.jsonl; do sleep 0.01; done
+        run: until grep -q TensorBoardServed $DRUMLINE_HOME/runs/1/events.jsonl; do sleep 0.05; done
     """)
     shown = quick.run("train")
     assert shown.code == 0, shown.err
@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_takes_it_along(quick: Workspace) -> None:
 
 def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: Workspace) -> None:
     (quick.project / "work").mkdir()
-    run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.01; done")
+    run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.05; done")
     address = address_of(run)
     run.kill_supervisor()
     (run.trace_dir("tensorboard") / "address").unlink()
@@ -187,7 +187,7 @@ def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: Wor
 def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: Workspace) -> None:
     run = offline.train("""
         tensorboard: true
-        run: until grep -q building $DRUMLINE_HOME/runs/1/attempts/0/tensorboard/log; do sleep 0.01; done
+        run: until grep -q building $DRUMLINE_HOME/runs/1/attempts/0/tensorboard/log; do sleep 0.05; done
     """)
     run.wait_for(Phase.FINISHED)
     assert environments(offline) == []

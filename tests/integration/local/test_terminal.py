@@ -16,7 +16,7 @@ from scaffold.terminal import Terminal
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.01; done"
+WAITING = "run: echo here I am; until [ -e $HERE/go ]; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def screen(shown: bytes) -> list[str]:
 def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
-    workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.01; done\ntimeouts: {grace: 2h}")
+    workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 2h}")
     training = Terminal(workspace, "train")
     terminals.append(training)
     training.wait_for("run 1: running; Ctrl-C detaches from it (")
@@ -268,8 +268,8 @@ def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_i
         roles:
           worker:
             replicas: 2
-            run: trap '' TERM; touch $HERE/deaf; while :; do sleep 0.01; done
-            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.01; done; echo broken; exit 3"}
+            run: trap '' TERM; touch $HERE/deaf; while :; do sleep 0.05; done
+            first: {run: "until [ -e $HERE/deaf ]; do sleep 0.05; done; echo broken; exit 3"}
         timeouts: {grace: 2h}
     """)
     training = Terminal(workspace, "train")

@@ -11,7 +11,7 @@ from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
 STUBBORN = """
-run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done
+run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done
 timeouts: {{grace: {grace}}}
 """
 
@@ -44,7 +44,7 @@ def test_force_cuts_a_gentle_kill_short(workspace: Workspace) -> None:
 
 
 def test_the_grace_is_there_to_be_used(workspace: Workspace) -> None:
-    run = workspace.train("run: trap 'echo saved; exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.02; done")
+    run = workspace.train("run: trap 'echo saved; exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done")
     workspace.wait_numbers("up", 1)
     assert workspace.run("kill", run.id).code == 0
     assert b"saved\n" in run.log("worker.0")
@@ -71,7 +71,7 @@ def test_a_child_in_a_session_of_its_own_ends_with_its_replica(workspace: Worksp
 
 def test_a_child_that_forked_twice_and_forgot_its_environment_ends_with_its_replica(workspace: Workspace) -> None:
     workspace.write("daemon.py", DAEMON)
-    run = workspace.train("run: python daemon.py; until [ -s $HERE/up ]; do sleep 0.01; done")
+    run = workspace.train("run: python daemon.py; until [ -s $HERE/up ]; do sleep 0.05; done")
     run.wait_for(Phase.FINISHED)
     assert not is_alive(workspace.numbers("up")[0])
 
@@ -109,14 +109,14 @@ def test_a_replica_that_forks_and_exits_has_ended_and_takes_its_child_along(work
 
 
 def test_leftovers_have_a_moment_to_end_by_themselves(workspace: Workspace) -> None:
-    workspace.write("child.sh", "trap 'echo tidied; exit 0' TERM; echo $$ > up; while :; do sleep 0.02; done")
-    run = workspace.train("run: sh child.sh & until [ -e up ]; do sleep 0.01; done")
+    workspace.write("child.sh", "trap 'echo tidied; exit 0' TERM; echo $$ > up; while :; do sleep 0.05; done")
+    run = workspace.train("run: sh child.sh & until [ -e up ]; do sleep 0.05; done")
     run.wait_for(Phase.FINISHED)
     assert b"tidied\n" in run.log("worker.0")
 
 
 def test_a_replica_cannot_fork_faster_than_it_is_ended(workspace: Workspace) -> None:
-    workspace.write("bomb.sh", "trap '' TERM; echo $$ >> up; while :; do sleep 0.2 & sleep 0.01; done")
+    workspace.write("bomb.sh", "trap '' TERM; echo $$ >> up; while :; do sleep 0.2 & sleep 0.05; done")
     run = workspace.train("run: for i in 1 2 3 4; do setsid sh bomb.sh & done; wait\ntimeouts: {grace: 1}")
     workspace.wait_numbers("up", 4)
     assert workspace.run("kill", run.id).code == 0

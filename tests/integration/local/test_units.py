@@ -18,7 +18,7 @@ LINE = """
 framework: tensorflow
 warm: false
 roles:
-  chief: {run: "echo step 1: loss 0.5; until [ -e go ]; do sleep 0.01; done"}
+  chief: {run: "echo step 1: loss 0.5; until [ -e go ]; do sleep 0.05; done"}
   worker: {replicas: 2, run: "echo $TF_CONFIG; exec sleep 1000"}
   ps: {run: exec sleep 1000}
 timeouts: {grace: 1}

@@ -21,7 +21,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
 # Each run says when it is up, and ends when it is told to.
-RUN = "run: echo $$ >> $HERE/up-$DRUMLINE_RUN; until [ -e $HERE/end-$DRUMLINE_RUN ]; do sleep 0.01; done"
+RUN = "run: echo $$ >> $HERE/up-$DRUMLINE_RUN; until [ -e $HERE/end-$DRUMLINE_RUN ]; do sleep 0.05; done"
 
 
 @pytest.fixture
@@ -208,7 +208,7 @@ def test_a_claim_lasts_from_attempt_to_attempt(machine: Workspace) -> None:
     first = machine.train("""
         roles: {worker: 2}
         run: >
-          echo "gpu $CUDA_VISIBLE_DEVICES"; until [ -e $HERE/go-$DRUMLINE_ATTEMPT ]; do sleep 0.01; done;
+          echo "gpu $CUDA_VISIBLE_DEVICES"; until [ -e $HERE/go-$DRUMLINE_ATTEMPT ]; do sleep 0.05; done;
           exit $((1 - DRUMLINE_ATTEMPT))
         resources: {gpus: 1}
         restart: 1

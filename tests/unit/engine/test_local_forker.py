@@ -125,7 +125,7 @@ def test_an_order_may_be_longer_than_a_file_may_be(bench: Bench) -> None:
 
 
 def test_it_and_its_keepers_are_told_apart_by_their_names(bench: Bench) -> None:
-    keeper = bench.fork("first", "sh", "-c", "until [ -e go ]; do sleep 0.01; done")
+    keeper = bench.fork("first", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
     wait_until(lambda: read_trace(bench.folder / "first").pid)
     names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in (bench.pid, keeper)]
     assert names == [forkserver.NAME, forkserver.KEEPER_NAME]
@@ -134,7 +134,7 @@ def test_it_and_its_keepers_are_told_apart_by_their_names(bench: Bench) -> None:
 
 
 def test_keepers_outlive_a_killed_fork_server_and_the_next_order_starts_another(bench: Bench) -> None:
-    keeper = bench.fork("first", "sh", "-c", "until [ -e go ]; do sleep 0.01; done")
+    keeper = bench.fork("first", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
     before = bench.pid
     kill_and_wait(before)
     bench.wait_lost()  # a keeper that was just forked has the connection for a moment longer

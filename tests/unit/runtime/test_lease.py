@@ -44,7 +44,7 @@ def _renew_until(folder: Path, *names: str) -> None:
 
 
 def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tmp_path: Path) -> None:
-    script = f"trap 'echo saved; exit 0' TERM; : > {tmp_path}/ready; while :; do sleep 0.02; done"
+    script = f"trap 'echo saved; exit 0' TERM; : > {tmp_path}/ready; while :; do sleep 0.05; done"
     pid = _keep(tmp_path, script, 1.5)
     _renew_until(tmp_path, "ready")
     os.waitpid(pid, 0)
@@ -71,7 +71,7 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
 
 
 def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:
-    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.02; done; exit 3", 600.0)
+    pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.05; done; exit 3", 600.0)
     _renew_until(tmp_path, "keeper")
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)
     (tmp_path / "gate").touch()
