@@ -44,7 +44,7 @@ def test_every_script_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str
     cold, _ = _run_all(tmp_path, commands, warm=False)
     warm, notes = _run_all(tmp_path, commands, warm=True)
     assert {name: note for name, note in notes.items() if note != "warm"} == {
-        "modules": "cold: see_modules.py looks at sys.modules",
+        "modules": "cold: see_modules.py uses sys.modules",
         "null": "cold: see_null.py is not text",
     }
     # The stack of whoever dies by a signal has one frame more, at its bottom.
@@ -153,10 +153,10 @@ def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and
         (("missing.py",), {}, "missing.py is not a script"),
         (("package",), {}, "package is not a script"),
         (("sh", "-c", "cd missing && python see_path.py"), {}, 'sh says "sh: 1: cd: can\'t cd to missing"'),
-        (("sh", "-c", "python see_path.py | cat"), {}, "its line for sh has '|'"),
-        (("sh", "-c", "python see_path.py; exit 3"), {}, "its line for sh has another command: python"),
+        (("sh", "-c", "python see_path.py | cat"), {}, "its command for sh has '|'"),
+        (("sh", "-c", "python see_path.py; exit 3"), {}, "its command for sh has another command: python"),
         (("see_path.py",), {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED is set"),
-        (("see_path.py",), {"PYTHONPATH": "sub"}, "PYTHONPATH names a folder by where one stands"),
+        (("see_path.py",), {"PYTHONPATH": "sub"}, "PYTHONPATH has a relative folder"),
         (("see_path.py",), {"PYTHONPATH": "{own}"}, "there is a sitecustomize, {own}/sitecustomize.py"),
     ],
 )
@@ -179,7 +179,7 @@ def test_a_file_that_takes_the_place_of_a_loaded_module_is_imported_instead_of_i
     extra = {"json.py": "WHO = 'mine'"}
     cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts, extra=extra)
     warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts, extra=extra)
-    assert notes == {"shadow": "cold: json.py beside the script takes the place of a module that is loaded"}
+    assert notes == {"shadow": "cold: json.py beside the script shadows a module that is already loaded"}
     assert warm == cold
     assert "project/json.py" in warm["shadow"].log
 

@@ -1,7 +1,7 @@
 """The warm process: imports a framework once, and forks replicas that have it already.
 
-Run as `python [OPTIONS] warm.py DESCRIPTOR FOLDER FRAMEWORK awaited|aside MODULE…` by the interpreter of an
-environment, with a socket that listens in the folder; aside, it imports at low priority. When it has imported all, it
+Run as `python [OPTIONS] warm.py DESCRIPTOR FOLDER FRAMEWORK foreground|background MODULE…` by the interpreter of an
+environment, with a socket that listens in the folder; in the background it imports at low priority. When it has imported all, it
 locks the file `ready` there. A supervisor connects, says hello, and then sends one order for each replica, with its
 open descriptors. A keeper is forked for each, as the fork server forks it, and the replica from that: it becomes its
 script without starting an interpreter or importing anything. The warm process never runs what its user wrote.
@@ -229,7 +229,7 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, aside: bool) -> warm_fork.Script:
+def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, in_background: bool) -> warm_fork.Script:
     """Be a warm process; returns only in a replica."""
     os.chdir("/")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
@@ -238,7 +238,7 @@ def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], 
     if warm_imports.is_memory_short():
         _remove(folder)
         os._exit(0)
-    restore_priority = priority.lower_priority() if aside else lambda: None
+    restore_priority = priority.lower_priority() if in_background else lambda: None
     unfit, generators = "", randomness.Generators(())
     before, variables = randomness.seed_random(), dict(os.environ)
     gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
@@ -288,7 +288,7 @@ def _chatter() -> bytes:
 
 
 if __name__ == "__main__":
-    _script = start(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[5:], aside=sys.argv[4] == "aside")
+    _script = start(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[5:], in_background=sys.argv[4] == "background")
     _main = warm_fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
         sys.modules[_name] = _main  # multiprocessing has a second name for it

@@ -239,7 +239,7 @@ def test_who_is_ended_below_its_limit_is_told_so(narrow: Workspace) -> None:
         run.wait_for(Phase.FAILED)
         assert run.cause.reason == "OutOfMemory"
         assert re.fullmatch(
-            r"out of memory: it used \d+\.\d MiB of its limit of 2\.0 GiB, and more was not to be had",
+            r"out of memory: it used \d+\.\d MiB of its limit of 2\.0 GiB, and no more was available",
             run.exit("worker.0").message,
         )
         assert groups(run) == []

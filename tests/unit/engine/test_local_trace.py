@@ -41,7 +41,7 @@ processes.stop([Incarnation(ReplicaId("worker", 0), 1)], grace_seconds=1)
         (
             30 * MIB,
             64 * MIB,
-            "out of memory: it used 30.0 MiB of its limit of 64.0 MiB, and more was not to be had",
+            "out of memory: it used 30.0 MiB of its limit of 64.0 MiB, and no more was available",
         ),
         ("", 64 * MIB, "out of memory: its limit is 64.0 MiB"),
         (64 * MIB, "max", "out of memory"),

@@ -53,7 +53,7 @@ sys.stdin.read()
 def test_a_process_that_is_about_to_begin_a_warm_process_is_not_taken_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(warm_pool, "_PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(warm_pool, "_ANSWER_SECONDS", 0.1)
     folder = warm_folder(tmp_path) / "0123456789abcdef"
     folder.mkdir(parents=True)
     argv = [sys.executable, "-c", BEGINNER]

@@ -243,7 +243,7 @@ def test_a_list_of_commands_starts_what_its_shell_starts(folder: Path) -> None:
     ],
 )
 def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, reason: str) -> None:
-    with pytest.raises(NotWarm, match=f"^its line for bash {reason}$"):
+    with pytest.raises(NotWarm, match=f"^its command for bash {reason}$"):
         asyncio.run(resolve_shell(["bash", "-c", line], environment(folder), str(folder)))
 
 
@@ -256,18 +256,18 @@ def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, re
         (["bash", "-o", "posix", "-c", "python x.py"], {}, "bash -o"),
         (["sh", "train.sh"], {}, "sh train.sh"),
         (["sh", "-e", "python"], {}, "sh python"),
-        (["sh", "-c"], {}, "sh without a line"),
-        (["sh"], {}, "sh without a line"),
+        (["sh", "-c"], {}, "sh without a command"),
+        (["sh"], {}, "sh without a command"),
         (["bash", "-c", "python x.py"], {"BASH_ENV": "x"}, "BASH_ENV is set"),
         (["sh", "-c", "python x.py"], {"ENV": "x"}, "ENV is set"),
         (["bash", "-c", "python x.py"], {"BASH_FUNC_cd%%": "() { :; }"}, "BASH_FUNC_cd%% is set"),
         (["bash", "-c", "python x.py"], {"SSH_CLIENT": "1"}, "bash may read ~/.bashrc"),
-        (["bash", "-c", "python x.py"], {"SHELLOPTS": "xtrace"}, r"bash says '\+ .*'"),
-        (["sh", "-c", "cd nothing && python x.py"], {}, "sh says .*nothing.*"),
-        (["sh", "-c", "cd work && python x.py"], {"CDPATH": "{folder}"}, "sh says '{folder}/work'"),
-        (["bash", "-c", "python x.py"], {"PATH": "bin:/bin"}, "PATH names a folder by where one stands"),
+        (["bash", "-c", "python x.py"], {"SHELLOPTS": "xtrace"}, r"bash prints '\+ .*'"),
+        (["sh", "-c", "cd nothing && python x.py"], {}, "sh prints .*nothing.*"),
+        (["sh", "-c", "cd work && python x.py"], {"CDPATH": "{folder}"}, "sh prints '{folder}/work'"),
+        (["bash", "-c", "python x.py"], {"PATH": "bin:/bin"}, "PATH has a relative folder"),
         (["sh", "-c", "PATH= python x.py"], {}, "PATH is not set"),
-        (["bash", "-c", "PATH=/bin: python x.py"], {}, "PATH names a folder by where one stands"),
+        (["bash", "-c", "PATH=/bin: python x.py"], {}, "PATH has a relative folder"),
         (
             ["bash", "-c", "cd d && python x.py"],
             {"PATH": "{folder}/other:/bin"},

@@ -1,4 +1,4 @@
-"""Processes that fork keepers, as a supervisor uses them: the fork server here, warm processes in `warm/`."""
+"""Connections of a supervisor to processes that fork keepers: the fork server here, warm processes in `warm/`."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from drumline.runtime.child import start_python
 from drumline.runtime.order import Descriptors, Order
 from drumline.runtime.unix import send_request
 
-# A fork takes milliseconds. A process that has not answered by then is ended, so that nothing is started twice.
+# A fork takes milliseconds. A process that does not answer in time is killed, so that nothing is started twice.
 FORK_SECONDS = 30.0
 _SERVER = "drumline.runtime.forkserver"
-# Variables that the fork server has; others may be secrets. They say how an interpreter is loaded, how it reads
-# text, and to which home it belongs.
+# Variables that the fork server inherits; others may be secrets. They control how the interpreter is loaded, its
+# text encoding, and its home.
 _KEPT = ("LD_", "LANG", "LC_", "DRUMLINE_HOME")
 _PIECE_BYTES = 1 << 20
 _LONGEST_ANSWER = 1 << 24
 
 
 class ForkerLost(Exception):  # noqa: N818
-    """The process that was to fork a keeper has ended or does not answer; it may have forked it before."""
+    """The process that forks keepers has ended or does not answer; it may have forked the keeper before."""
 
 
 # Returns the pid of a new keeper, which has copies of the descriptors. Raises OSError if no process can be forked, and
@@ -45,7 +45,7 @@ class OrderConnection:
         self._read_bytes = b""
         self._answers: dict[str, asyncio.Future[dict[str, Any]]] = {}
         self._process: int | None = None
-        connection.setblocking(False)  # the orders that are under way fit into its buffer
+        connection.setblocking(False)  # unanswered orders fit into its buffer
         loop.add_reader(connection.fileno(), self._read)
 
     @property
@@ -54,13 +54,13 @@ class OrderConnection:
         return self._connection is None
 
     def identify(self, pid: int) -> None:
-        """Note which process is at the other end; raise OSError if it is gone."""
+        """Record which process is at the other end; raise OSError if it has ended."""
         self._process = os.pidfd_open(pid)
 
     def ask(
         self, name: str, request: Mapping[str, Any], descriptors: Sequence[int] = ()
     ) -> asyncio.Future[dict[str, Any]]:
-        """Send a request now, and return the answer to come that has this name; ForkerLost if there will be none."""
+        """Send a request and return a future of the answer with this name; it raises ForkerLost if none comes."""
         answer: asyncio.Future[dict[str, Any]] = self._loop.create_future()
         if self._connection is None:
             answer.set_exception(ForkerLost())
@@ -72,10 +72,10 @@ class OrderConnection:
             self.lose()
         return answer
 
-    async def fork(self, order: Order, descriptors: Descriptors, beside: Mapping[str, Any]) -> int:
-        """Have a keeper forked, see Forker; `beside` is sent with the order."""
-        # Only the keeper reads it: what the process that forks it has read, secrets among it, may stay in its memory.
-        sealed = json.dumps({"order": order._asdict(), **beside}).encode()
+    async def fork(self, order: Order, descriptors: Descriptors, extra: Mapping[str, Any]) -> int:
+        """Have a keeper forked, see Forker; `extra` is sent with the order."""
+        # Only the keeper reads the order: secrets that the forking process read would stay in its memory.
+        sealed = json.dumps({"order": order._asdict(), **extra}).encode()
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         try:
@@ -100,14 +100,14 @@ class OrderConnection:
             raise ForkerLost from None
 
     def lose(self) -> None:
-        """Close the connection, and end a process that may still be carrying out an order."""
+        """Close the connection, and kill a process that may still carry out an order."""
         if self._process is not None and self._answers:
             with suppress(OSError):  # it has ended
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)
         self.close()
 
     def close(self) -> None:
-        """Close the connection; the process goes on or ends as it likes."""
+        """Close the connection; do not signal the process."""
         if self._connection is not None:
             self._loop.remove_reader(self._connection.fileno())
             self._connection.close()
@@ -131,7 +131,7 @@ class OrderConnection:
             for line in lines:
                 said = json.loads(line)
                 answer = self._answers.pop(str(said.get("name", "")))
-                if not answer.done():  # what was to be started may have been stopped
+                if not answer.done():  # the start may have been cancelled
                     answer.set_result(said)
         except BlockingIOError:
             return
@@ -140,9 +140,9 @@ class OrderConnection:
 
 
 class ForkServer:
-    """The process that forks the keepers of commands: a fresh interpreter, since this process has an event loop.
+    """The process that forks keepers: a fresh interpreter, since this process has an event loop.
 
-    An order starts it if it was not started before, or was killed.
+    An order starts it if it does not run.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -160,18 +160,18 @@ class ForkServer:
         return await self.start().fork(order, descriptors, {})
 
     def start(self) -> OrderConnection:
-        """Start the process unless it is there, and return the connection to it; raise OSError if it cannot be."""
+        """Start the process unless it runs, and return the connection to it; raise OSError if that fails."""
         if self._connection is None or self._connection.is_lost:
             self._connection = self._connect()
         return self._connection
 
     def close(self) -> None:
-        """End the process; keepers go on."""
+        """End the process; its keepers run on."""
         if self._connection:
             self._connection.close()
             self._connection = None
         if self._process:
-            self._process.kill()  # it holds nothing, and may be stopped
+            self._process.kill()  # it has no state, and may be stopped by a signal
             self._process.wait()
             self._process = None
 
@@ -191,7 +191,7 @@ class ForkServer:
 
 
 def _request(order: Order, descriptors: Descriptors) -> dict[str, Any]:
-    """Return what the forking process is told itself: a keeper is to have the limits of this process."""
+    """Return the request for the forking process: keepers get the limits of this process."""
     return {
         "do": "start",
         "name": order.name,
@@ -203,7 +203,7 @@ def _request(order: Order, descriptors: Descriptors) -> dict[str, Any]:
 
 
 def limit_names() -> list[str]:
-    """Return the name of every limit that the system knows."""
+    """Return the names of all resource limits of the system."""
     return sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
 
 

@@ -1,4 +1,4 @@
-"""The keepers of one run's replicas, watched: starts and ends are reported, and replicas stopped."""
+"""Watch the keepers of one run's replicas, report starts and ends, and stop replicas."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOMENT_SECONDS = 0.005
 
 
 class Keepers:
-    """Watches keepers by descriptors of their processes, which it owns; what becomes of replicas is reported."""
+    """Watches keepers by pidfds, which it owns; reports what happens to their replicas."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Keepers:
         report: ReportEvent,
         forkers: Callable[[], set[int]],
     ) -> None:
-        """Watch the keepers of a run; `forkers` returns the processes that fork them, which are no strays."""
+        """Watch the keepers of a run; `forkers` returns the processes that fork them, which are not leftovers."""
         self.tracker = ReplicaTracker(run_dir, LocalReplica, loop, report)
         self._boot = boot
         self._memory = memory
@@ -53,24 +53,24 @@ class Keepers:
         """Watch the keeper of a replica; raise OSError if it has ended, or there is no descriptor for it."""
         replica.watched = os.pidfd_open(pid)
         replica.keeper, replica.is_kept = pid, True
-        self._loop.add_reader(replica.watched, self._keeper_gone, replica)
+        self._loop.add_reader(replica.watched, self._keeper_ended, replica)
 
     def adopt(self, replicas: Iterable[LocalReplica]) -> None:
-        """Watch the keepers that these have, or report their ends; of one that was just forked, in a moment."""
+        """Watch the keepers of these replicas, or report their ends; a keeper that was just forked is watched later."""
         gone = [each for each in replicas if not each.is_kept and not self._find_keeper(each)]
         with self.tracker.in_order():
-            for each in gone:  # after all are watched that are there: these are no strays
+            for each in gone:  # after all existing keepers are watched: those are not leftovers
                 self._conclude(each)
 
     def report_start(self, replica: LocalReplica, trace: Trace) -> None:
-        """Report a start as this trace has it, if it does."""
+        """Report the start that this trace records, if it does."""
         if trace.pid is not None and not replica.has_started:
             replica.trace = trace
-            replica.settle(is_begun=True)
+            replica.resolve_start(is_begun=True)
             self.tracker.start(replica)
 
     def stop(self, replicas: Sequence[LocalReplica], grace_seconds: float) -> None:
-        """Ask these to end, insist after the grace; each end is reported when nothing of the replica is left."""
+        """Send TERM, and KILL after the grace; each end is reported when no process of the replica is left."""
         self.adopt(replicas)
         for each in replicas:
             if not each.is_kept:
@@ -84,56 +84,56 @@ class Keepers:
                 each.is_stopped = True
 
     def living(self) -> dict[Incarnation, int]:
-        """Return all that run, without helpers, with their keepers."""
+        """Return the running replicas, without helpers, with the pids of their keepers."""
         return {each.id: pid for each, pid in self._watched() if not each.id.replica.is_helper}
 
     def _watched(self) -> Iterator[tuple[LocalReplica, int]]:
         return ((each, each.keeper) for each in self.tracker if each.watched is not None and each.keeper)
 
     def _find_keeper(self, replica: LocalReplica) -> bool:
-        """Watch the keeper of a replica, now or in a moment; return False if it has none."""
+        """Watch the keeper of a replica, now or a moment later; return False if it has none."""
         has_keeper = is_locked(replica.path)
         trace = replica.read()
-        if has_keeper and trace.boot in (None, self._boot):  # else it is kept on another machine: homes are shared
+        if has_keeper and trace.boot in (None, self._boot):  # else its keeper is on another machine with the same home
             try:
                 if trace.keeper is not None:
                     self.watch(replica, trace.keeper)
-                    self._look_for_start(replica)
+                    self._read_start(replica)
                     return True
             except ProcessLookupError:
                 replica.read()
                 has_keeper = False
-            except OSError:  # no descriptor is left for it at the moment
+            except OSError:  # no free descriptor at the moment
                 pass
-            if has_keeper:  # the fork is so young that it has not written its first line
+            if has_keeper:  # the keeper was just forked and has not written its first line
                 self._loop.call_later(_MOMENT_SECONDS, self.adopt, (replica,))
                 return True
         replica.is_kept = True
         return False
 
-    def _look_for_start(self, replica: LocalReplica) -> None:
-        """Report a start whose news went to an earlier supervisor, or is still to come and will."""
+    def _read_start(self, replica: LocalReplica) -> None:
+        """Report a start from the trace, again and again until it is recorded."""
         trace = replica.read()
         self.report_start(replica, trace)
         if trace.pid is None and replica.watched is not None:
-            self._loop.call_later(_MOMENT_SECONDS, self._look_for_start, replica)
+            self._loop.call_later(_MOMENT_SECONDS, self._read_start, replica)
 
-    def _keeper_gone(self, replica: LocalReplica) -> None:
+    def _keeper_ended(self, replica: LocalReplica) -> None:
         if replica.watched is not None:
             self._loop.remove_reader(replica.watched)
             os.close(replica.watched)
             replica.watched = None
         is_begun = replica.read().keeper is not None or replica.is_stopped
-        if replica.settle(is_begun=is_begun) and not is_begun:
-            replica.is_kept = False  # it is begun again
+        if replica.resolve_start(is_begun=is_begun) and not is_begun:
+            replica.is_kept = False  # it is started again
         else:
             self._conclude(replica)
 
     def _conclude(self, replica: LocalReplica) -> None:
-        """Report an end; what a killed keeper left behind is ended first, wherever it hides."""
+        """Report an end; if the keeper was killed, end its leftover processes first."""
         trace = replica.trace
         _reap()
-        if not trace.over and self._end_strays(replica):
+        if not trace.over and self._end_leftovers(replica):
             self._loop.call_later(_MOMENT_SECONDS, self._conclude, replica)
             return
         if trace.exit:
@@ -144,7 +144,7 @@ class Keepers:
         self.tracker.end(replica, End(end, self._end_seconds(replica), has_started=trace.pid is not None))
 
     def _end_seconds(self, replica: LocalReplica) -> float:
-        """Return when a replica ended, by the clock of this boot; now, if no keeper saw it."""
+        """Return when a replica ended, by the clock of this boot; now if no keeper recorded it."""
         if replica.trace.exit and replica.trace.boot in (None, self._boot):
             return replica.trace.at_seconds
         if replica.trace.exit:
@@ -152,16 +152,16 @@ class Keepers:
                 return keeper.now() - (time.time() - replica.path.stat().st_mtime)
         return keeper.now()
 
-    def _end_strays(self, replica: LocalReplica) -> bool:
-        """Kill what is left of a replica without keeper; return whether something may still be there."""
-        strays = find_leftovers(
+    def _end_leftovers(self, replica: LocalReplica) -> bool:
+        """Kill the leftover processes of a replica without keeper; return whether there were any."""
+        leftovers = find_leftovers(
             replica.trace,
             boot=self._boot,
             folder=replica.folder,
             group=self._memory.members(replica.folder),
             keepers={pid for _, pid in self._watched()} | self._forkers(),
         )
-        ended = [keeper.signal_process(pid, signal.SIGKILL) for pid in strays]
+        ended = [keeper.signal_process(pid, signal.SIGKILL) for pid in leftovers]
         return any(ended)
 
     def _signal(self, replica: LocalReplica, number: int) -> None:
@@ -173,9 +173,9 @@ class Keepers:
         elif trace.pid is not None and trace.is_running(self._boot):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(trace.pid, number)
-                os.killpg(trace.pid, signal.SIGCONT)  # a stopped process is sent nothing
+                os.killpg(trace.pid, signal.SIGCONT)  # so that a stopped process receives the signal
         elif replica.keeper and (number == signal.SIGKILL or trace.pid is None):
-            # The replica has ended and left processes behind, or it has changed its own trace.
+            # The replica has ended and left processes, or has overwritten its trace.
             for pid in keeper.descendants([replica.keeper]):
                 keeper.signal_process(pid, number)
 

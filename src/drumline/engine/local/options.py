@@ -14,7 +14,7 @@ from drumline.spec.types import Spec
 
 
 class Network(Block, frozen=True):
-    """The network of a line on this machine."""
+    """The network of a run on this machine."""
 
     private: Annotated[bool, Meta(description="Each replica at an address of its own, which only this run sees")] = (
         False
@@ -44,7 +44,7 @@ def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
 
 
 def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
-    """Yield what cannot be had of a network."""
+    """Yield problems of the network's options."""
     network = _network(spec, engine)
     if isinstance(network, Network) and network.outgoing:
         message = (

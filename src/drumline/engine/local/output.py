@@ -14,10 +14,10 @@ from drumline.errors import EngineError, NotFoundError
 
 
 class Folder:
-    """The folder into which a run wrote."""
+    """The output folder of a run."""
 
     def __init__(self, run_output: RunOutput, *, trusted: bool = True) -> None:
-        """Look at a folder of this machine; what came there from hosts is not `trusted`."""
+        """Use a folder of this machine; what hosts sent is not `trusted`."""
         self._run = run_output.plan.run
         self._folder = run_output.folder
         self._trusted = trusted
@@ -52,5 +52,5 @@ class Folder:
 
 
 def open_output(run_output: RunOutput) -> Folder:
-    """The output of a run."""
+    """Return the output of a run."""
     return Folder(run_output)

@@ -1,4 +1,4 @@
-"""Places on this machine: one address, so one port for each replica, or a private network; folders of the run."""
+"""Places on this machine: a port for each replica, or an address in a private network; the folders of the run."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from drumline.runtime.private import read_regular
 
 HOST = "127.0.0.1"
 
-# Above what services use, and never where the kernel takes ports for outgoing connections from.
+# Above the ports of services, and outside the kernel's range for outgoing connections.
 _PICKED_PORTS = (range(20_000, 65_536), range(10_000, 20_000))
-# In a private network, where each has an address of its own; more cables than this take a bridge too long.
+# In a private network each replica has its own address; a bridge with more links is too slow.
 PRIVATE_PORT = 2222
 MOST_IN_PRIVATE = 512
 _RPC = re.compile(rb"\binit_rpc\b|\bdistributed\.rpc\b")
 _MOST_OF_A_SCRIPT = 1 << 20  # bytes
 _BETWEEN_WORDS = re.compile(r"[\s'\";&|()]+")
-_KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 def place(
     plan: Plan, site: Site, keep: Sequence[str] = (), *, hold: bool = True
 ) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
-    """Place every replica on this machine; return the claims on the ports that were picked, if they are to be held."""
-    here = place_helper(plan, site)
+    """Place every replica on this machine; return the claims on the picked ports, which are open if `hold`."""
+    base = place_helper(plan, site)
     hosts = dict.fromkeys((replica.id for replica in plan.replicas), HOST)
     claims: dict[ReplicaId, PortClaim] = {}
     if keep:
@@ -47,18 +47,18 @@ def place(
         ports = named_ports(plan)
         claims = _claim_ports(plan, ports, hold=hold)
         ports |= {replica: claim.port for replica, claim in claims.items()}
-    cores = _divide_cores(plan, site.cores, here.workdir)
+    cores = _divide_cores(plan, site.cores, base.workdir)
     placement = {
-        replica.id: here.replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
+        replica.id: base.replace(host=hosts[replica.id], port=ports[replica.id], cores=cores[replica.id])
         for replica in plan.replicas
     }
     return placement, claims
 
 
 def place_helper(plan: Plan, site: Site) -> Place:
-    """The place of somebody whom nobody has to reach: the folders alone."""
+    """Return the place of a helper, which needs folders and no address."""
     workdir = _folder(site, plan.workdir)
-    if not os.path.isdir(workdir):  # noqa: PTH112  # unlike Path's, it is never raised at
+    if not os.path.isdir(workdir):  # noqa: PTH112  # Path.is_dir may raise
         raise InputError(
             f"workdir `{plan.workdir}` is not a folder in {site.directory}",
             hint="create it, or correct `workdir`",
@@ -76,10 +76,10 @@ def place_helper(plan: Plan, site: Site) -> Place:
 
 
 def _private_hosts(plan: Plan) -> dict[ReplicaId, str]:
-    """Addresses by position in the line, the same for every run and attempt: nobody else sees them."""
+    """Return addresses by position in the plan; every run and attempt uses the same ones, in separate networks."""
     if len(plan.replicas) > MOST_IN_PRIVATE:
         raise InputError(
-            f"a private network has room for {MOST_IN_PRIVATE} replicas, and this line has {len(plan.replicas):,}",
+            f"a private network has room for {MOST_IN_PRIVATE} replicas, and this run has {len(plan.replicas):,}",
             hint="leave out `network: private`",
         )
     numbers = enumerate(plan.replicas, start=1)
@@ -87,7 +87,7 @@ def _private_hosts(plan: Plan) -> dict[ReplicaId, str]:
 
 
 def named_ports(plan: Plan) -> dict[ReplicaId, int]:
-    """The ports that the spec names: those in a list as they are, and a single number as the first of a count."""
+    """Return the ports that the spec names: a list gives one to each replica, a single number is the first of them."""
     taken: dict[int, ReplicaId] = {}
     for replica in plan.replicas:
         if replica.port is not None and replica.port_fixed:
@@ -112,7 +112,7 @@ def named_ports(plan: Plan) -> dict[ReplicaId, int]:
 
 
 def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> dict[ReplicaId, PortClaim]:
-    """Claim a free port for everybody without one; not held, a claim only says that the port was free."""
+    """Claim a free port for every replica without one; unless `hold`, close the claims again."""
     claims: dict[ReplicaId, PortClaim] = {}
     candidates = _candidates(named)
     for replica in plan.replicas:
@@ -129,8 +129,8 @@ def _claim_ports(plan: Plan, named: Mapping[ReplicaId, int], *, hold: bool) -> d
     return claims
 
 
-def claim_beside(plan: Plan) -> PortClaim:
-    """Claim a free port that the line does not need, in this attempt or another."""
+def claim_extra_port(plan: Plan) -> PortClaim:
+    """Claim a free port that no replica of the plan needs in any attempt."""
     for port in _candidates(named_ports(plan)):
         if claim := claim_port(port):
             return claim
@@ -138,25 +138,24 @@ def claim_beside(plan: Plan) -> PortClaim:
 
 
 def _candidates(named: Mapping[ReplicaId, int]) -> Iterator[int]:
-    """The ports that may be picked, where some are named."""
+    """Yield the ports that may be picked; those that the spec names are left out."""
     taken, kernels = frozenset(named.values()), _ephemeral_ports()
     return (port for ports in _PICKED_PORTS for port in ports if port not in taken and port not in kernels)
 
 
 def _ephemeral_ports() -> range:
     try:
-        first, last = map(int, _KERNELS_OWN.read_text().split())
+        first, last = map(int, _EPHEMERAL_RANGE.read_text().split())
     except (OSError, ValueError):
-        first, last = 32_768, 60_999  # as Linux comes
+        first, last = 32_768, 60_999  # Linux's default
     return range(first, last + 1)
 
 
 def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int | None]:
-    """Return how many threads each replica may start: the CPUs that it claims, else a share of what is left.
+    """Return how many threads each replica may start: the CPUs that it claims, else a share of the rest.
 
     Replicas that do the same work share evenly. Those that do other work do not count: a parameter server waits while
-    workers compute, or computes while they wait. A replica that is alone has no limit, nor have those that call torch's
-    RPC.
+    workers compute, or computes while they wait. A single replica has no limit, nor have those that call torch's RPC.
     """
     computing = plan.replicas_of(*COMPUTING)
     left = cores - sum(each.resources.cpus or 0 for each in computing)
@@ -177,7 +176,7 @@ def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int |
 
 
 def _calling_rpc(plan: Plan, workdir: str) -> set[tuple[str, ...]]:
-    """Return the commands with a script that names torch's RPC, by which one replica computes while others wait.
+    """Return the commands whose script names torch's RPC, with which one replica computes while others wait.
 
     Such replicas often run one command, and decide by their rank what they do.
     """
@@ -188,7 +187,7 @@ def _calling_rpc(plan: Plan, workdir: str) -> set[tuple[str, ...]]:
 
 
 def _scripts(argv: tuple[str, ...]) -> Iterator[str]:
-    """Yield the words of a command, and of a line for a shell in it, that end as a script of Python does."""
+    """Yield the words of a command that end in `.py`, including those within a shell command."""
     return (word for word in _BETWEEN_WORDS.split(" ".join(argv)) if word.endswith(".py"))
 
 
@@ -200,13 +199,13 @@ def _names_rpc(script: Path) -> bool:
 
 
 def _work(plan: Plan, replica: Replica) -> tuple[str, ...]:
-    """Return what tells replicas apart that do different work.
+    """Return a key that is equal for replicas that do the same work.
 
-    With TensorFlow and JAX the chief and the workers all train, with whatever arguments.
+    With TensorFlow and JAX the chief and all workers train, whatever their arguments.
     """
     return replica.argv if plan.framework in ("torch", "plain") else ()
 
 
 def _folder(site: Site, path: str) -> str:
-    """A path of the spec as an absolute one, without `.` and `..`."""
+    """Return a path of the spec as an absolute path without `.` and `..`."""
     return os.path.normpath((site.directory / path).absolute())

@@ -1,4 +1,4 @@
-"""What a plan says to the local engine. It is read on hosts too, which have the standard library only."""
+"""The local engine's part of a plan. It is read on hosts too, which have the standard library only."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class LocalPlan(Record):
 
 
 def local_plan(plan: Plan) -> LocalPlan:
-    """Return what the plan says to the local engine."""
+    """Return the local engine's part of a plan."""
     return read_options(LocalPlan, plan.options)
 
 
 def for_local(plan: Plan) -> Plan:
-    """Return the plan of another engine, as the local engine of a host reads it."""
+    """Return the plan of another engine for the local engine of a host."""
     return plan.replace(options=to_options(LocalPlan()), is_elsewhere=False, fetches_output=False)

@@ -1,4 +1,4 @@
-"""The processes of this machine, in one raw pass over /proc: their parents, what they computed, and what they hold."""
+"""Processes and TCP sockets of this machine, read from /proc."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import suppress
 from drumline.record import Record
 
 PROC = "/proc"
-_MACHINES_OWN = "pid:[4026531836]"  # the numbers of processes outside of all containers: the same on every Linux
+_INITIAL = "pid:[4026531836]"  # the initial pid namespace has this inode on every Linux
 
 
 class TcpSocket(Record):
     """A TCP socket as the kernel lists it; addresses are hexadecimal, as `0100007F:4E21`."""
 
-    here: str
-    there: str
+    local: str
+    remote: str
     is_listening: bool
     is_connected: bool
     uid: int
@@ -24,17 +24,17 @@ class TcpSocket(Record):
 
     @property
     def port(self) -> int:
-        """Return its own port."""
-        return int(self.here.rpartition(":")[2], 16)
+        """Return the local port."""
+        return int(self.local.rpartition(":")[2], 16)
 
     @property
     def name(self) -> str:
-        """Return what a descriptor of it is a link to."""
+        """Return the link target of its descriptors in /proc/PID/fd."""
         return f"socket:[{self.inode}]"
 
 
 class Stat(Record):
-    """A process as the kernel counts it; one that has ended and is not yet waited for is one too."""
+    """Counters of a process; also of a zombie."""
 
     pid: int
     parent: int
@@ -45,7 +45,7 @@ class Stat(Record):
 
 
 def read_stats(proc: str = PROC) -> dict[int, Stat]:
-    """Look at every process once."""
+    """Return the counters of every process."""
     found = {}
     for entry in os.listdir(proc):  # noqa: PTH208
         if entry.isdecimal() and (stat := _read_stat(f"{proc}/{entry}/stat", int(entry))):
@@ -60,7 +60,7 @@ def _read_stat(path: str, pid: int) -> Stat | None:
             data = os.read(file, 2048)
         finally:
             os.close(file)
-        # The name in brackets may hold anything, brackets and spaces too.
+        # The name in parentheses may contain parentheses and spaces.
         fields = data[data.rindex(b")") + 2 :].split(b" ", 22)
         return Stat(
             pid,
@@ -75,7 +75,7 @@ def _read_stat(path: str, pid: int) -> Stat | None:
 
 
 def trees(roots: Iterable[int], stats: Mapping[int, Stat]) -> dict[int, list[Stat]]:
-    """Everybody below each of these, without itself; the first is the oldest child."""
+    """Return the descendants of each of these processes, its oldest child first."""
     children: dict[int, list[Stat]] = {}
     for stat in stats.values():
         children.setdefault(stat.parent, []).append(stat)
@@ -93,26 +93,26 @@ def read_tcp(pid: int | str = "self", proc: str = PROC) -> Iterator[TcpSocket]:
     for table in ("tcp6", "tcp"):
         with suppress(OSError), open(f"{proc}/{pid}/net/{table}", encoding="ascii") as file:  # noqa: PTH123
             for line in file.readlines()[1:]:
-                _, here, there, state, _, _, _, uid, _, inode = line.split()[:10]
-                yield TcpSocket(here, there, state == "0A", state == "01", int(uid), inode)
+                _, local, remote, state, _, _, _, uid, _, inode = line.split()[:10]
+                yield TcpSocket(local, remote, state == "0A", state == "01", int(uid), inode)
 
 
 def read_state(pid: int) -> bytes:
-    """Return the letter for what a process does: `T` is stopped, `Z` has ended; nothing if it is gone."""
+    """Return the state letter of a process: `T` is stopped, `Z` is a zombie; empty if it does not exist."""
     with suppress(OSError), open(f"{PROC}/{pid}/stat", "rb") as file:  # noqa: PTH123
         return file.read().rpartition(b") ")[2][:1]
     return b""
 
 
 def proportional_bytes(pid: int, proc: str = PROC) -> int | None:
-    """A process's memory, each page divided by how many share it; None if we may not know."""
+    """Return a process's memory with each page divided by the number of its users; None if it may not be read."""
     with suppress(OSError, ValueError, IndexError), open(f"{proc}/{pid}/smaps_rollup", "rb") as file:  # noqa: PTH123
         return int(file.read().split(b"\nPss:", 1)[1].split(None, 1)[0]) * 1024
     return None
 
 
 def variable_of(pid: int, name: str, proc: str = PROC) -> str | None:
-    """A variable of a process's environment as it was started; None if it has none, or is gone."""
+    """Return a variable of a process's initial environment; None if it is not set or the process has ended."""
     with suppress(OSError), open(f"{proc}/{pid}/environ", "rb") as file:  # noqa: PTH123
         for entry in file.read().split(b"\0"):
             key, _, value = entry.partition(b"=")
@@ -122,7 +122,7 @@ def variable_of(pid: int, name: str, proc: str = PROC) -> str | None:
 
 
 def is_initial_pid_namespace(proc: str = PROC) -> bool:
-    """Whether processes have the numbers here that they have on the machine itself."""
+    """Return whether this process is in the machine's initial pid namespace."""
     with suppress(OSError):
-        return os.readlink(f"{proc}/self/ns/pid") == _MACHINES_OWN  # noqa: PTH115
+        return os.readlink(f"{proc}/self/ns/pid") == _INITIAL  # noqa: PTH115
     return False

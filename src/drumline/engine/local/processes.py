@@ -1,4 +1,4 @@
-"""The replicas of one run as processes of this machine, each started by a keeper that outlives it."""
+"""The replicas of one run as processes of this machine, each with a keeper that outlives it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.resource_claim import ResourceClaim
     from drumline.engine.local.warm.client import WarmProcesses
 
-_TRIES = 3  # of a fork server that is killed, before its replica counts as one that cannot be started
+_TRIES = 3  # with a fork server that is killed; then the replica cannot be started
 
 
 class Processes:
@@ -48,7 +48,7 @@ class Processes:
     ) -> None:
         self._loop = loop
         self._tell = tell
-        self._news: tuple[int, int] | None = None  # a pipe: processes write that they are about to become replicas
+        self._starts: tuple[int, int] | None = None  # a pipe to which processes write before they become replicas
         self._fork_server = ForkServer(loop)
         self._warm: WarmProcesses | None = None
         self._tasks = Tasks(loop)
@@ -70,16 +70,16 @@ class Processes:
     ) -> None:
         """Start every replica that was not started before, and watch all; what happens to them is reported.
 
-        One that cannot be started is reported as EngineFailed. An environment is asked for only where it is needed: a
-        supervisor that came back may lack the secrets of replicas that run. Those that can be forked from a warm
-        process are, where one is ready, or worth waiting for with the CPUs of this `resources`.
+        One that cannot be started is reported as EngineFailed. `env_of` is called only for replicas that start: a
+        supervisor that came back may lack the secrets of running ones. Replicas are forked from a warm process if one
+        is ready, or if waiting for it is faster with the CPUs of `resources`.
         """
         self._warm = warm
         wanted = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         idle = [each for each in self._tracker.ask(wanted) if each.task is None and each.end is None]
         begun = [each for each in idle if each.has_begun]
         self._keepers.adopt(begun)
-        copies = DescriptorCopies()  # the caller closes its own
+        copies = DescriptorCopies()  # the caller closes the originals
         starts = []
         try:
             for replica in (each for each in idle if each not in begun):
@@ -97,12 +97,12 @@ class Processes:
         self._tasks.begin(_close_after(copies, tasks))
 
     def prepare(self) -> None:
-        """Start the fork server, so that the first order need not wait for it."""
-        with suppress(OSError):  # the first order tells
+        """Start the fork server, so that the first order does not wait for it."""
+        with suppress(OSError):  # the first order reports it
             self._fork_server.start()
 
     def stop(self, incarnations: Iterable[Incarnation], *, grace_seconds: float) -> None:
-        """Ask these to end, insist after the grace; each end is reported when nothing of the replica is left."""
+        """Send TERM, and KILL after the grace; each end is reported when no process of the replica is left."""
         replicas = self._tracker.ask(incarnations)
         for each in replicas:
             if each.task:
@@ -111,16 +111,16 @@ class Processes:
         self._keepers.stop(replicas, grace_seconds)
 
     def close(self) -> None:
-        """End the fork server and read no more news; the next start begins both again."""
+        """End the fork server and close the pipe; the next start opens both again."""
         self._fork_server.close()
-        if self._news:
-            self._loop.remove_reader(self._news[0])
-            for descriptor in self._news:
+        if self._starts:
+            self._loop.remove_reader(self._starts[0])
+            for descriptor in self._starts:
                 os.close(descriptor)
-            self._news = None
+            self._starts = None
 
     def has_begun(self, incarnation: Incarnation) -> bool:
-        """Return whether a start was ordered, now or by an earlier supervisor; there will be no other."""
+        """Return whether a start was ordered, now or by an earlier supervisor; it is ordered only once."""
         return self._tracker.find(incarnation).has_begun
 
     def is_beginning(self, incarnation: Incarnation) -> bool:
@@ -128,11 +128,11 @@ class Processes:
         return self._tracker.find(incarnation).task is not None
 
     def traces(self) -> Iterator[Path]:
-        """Yield the folders of all that run, and of those that ended since the last call."""
+        """Yield the trace folders of replicas that run, and of those that ended since the last call."""
         return self._tracker.traces()
 
     def measured(self) -> Iterator[tuple[Incarnation, int | Trace]]:
-        """Yield all that run, with their keeper; with their trace those that ended since the last call."""
+        """Yield running replicas with their keeper's pid, and those that ended since the last call with their trace."""
         for each in self._tracker:
             if each.take_measured():
                 if each.watched is not None and each.keeper:
@@ -141,18 +141,18 @@ class Processes:
                     yield each.id, each.trace
 
     def adopt(self, incarnations: Iterable[Incarnation]) -> None:
-        """Watch these, also if an earlier supervisor started them; their ends are reported."""
+        """Watch these and report their ends, also if an earlier supervisor started them."""
         self._keepers.adopt(self._tracker.ask(incarnations))
 
     def living(self) -> dict[Incarnation, int]:
-        """Return all that run, without helpers, with their keepers."""
+        """Return the running replicas, without helpers, with the pids of their keepers."""
         return self._keepers.living()
 
     def _forkers(self) -> set[int]:
         return self._fork_server.pids | (self._warm.pids if self._warm else set())
 
     async def _begin(self, start: Start, chooser: WarmChooser | None) -> None:
-        """Begin a replica, from a warm process where one is chosen; report it if it cannot be."""
+        """Begin a replica, from a warm process if one is chosen; report EngineFailed if that fails."""
         which = start.replica.id
         try:
             note = await self._begin_warm(start, chooser) if chooser else ""
@@ -171,7 +171,7 @@ class Processes:
         self._tell(EngineFailed(which.attempt, why))
 
     async def _begin_warm(self, start: Start, chooser: WarmChooser) -> str | None:
-        """Begin a replica from a warm process; return None, or a note why it is to be started cold."""
+        """Begin a replica from a warm process; return None, or a note why it has to start cold."""
         try:
             if await self._begin_from(await chooser.open(start), start, "warm"):
                 return None
@@ -182,10 +182,10 @@ class Processes:
         return "cold: the warm process has ended"
 
     async def _begin_from(self, forker: Forker, start: Start, note: str) -> bool:
-        """Have a keeper forked there and watch it; return whether it has begun its work, or another one had before."""
+        """Order a keeper and watch it; return whether it has begun, or another keeper had begun before."""
         replica = start.replica
         try:
-            pid = await self._starter.order(start, forker, self._open_news(), note)
+            pid = await self._starter.order(start, forker, self._open_starts(), note)
         except ForkerLost:
             pid = None
             if await wait_for_keeper(replica.path) is None:
@@ -193,7 +193,7 @@ class Processes:
         if pid is not None and not replica.is_kept:
             try:
                 self._keepers.watch(replica, pid)
-            except OSError:  # it is gone already, or there is no descriptor for it now
+            except OSError:  # it has ended, or no descriptor is free
                 pid = None
                 if await wait_for_keeper(replica.path) is None:
                     return False
@@ -205,15 +205,15 @@ class Processes:
         replica.begins = self._loop.create_future()
         return await replica.begins
 
-    def _open_news(self) -> int:
+    def _open_starts(self) -> int:
         """Return the end of the pipe that keepers write to."""
-        if self._news is None:
-            self._news = os.pipe()
-            self._loop.add_reader(self._news[0], self._read_news, self._news[0], bytearray())
-        return self._news[1]
+        if self._starts is None:
+            self._starts = os.pipe()
+            self._loop.add_reader(self._starts[0], self._read_starts, self._starts[0], bytearray())
+        return self._starts[1]
 
-    def _read_news(self, started: int, unread: bytearray) -> None:
-        """Report processes that are about to become replicas."""
+    def _read_starts(self, started: int, unread: bytearray) -> None:
+        """Read from the pipe which processes become replicas, and report their starts."""
         *lines, unread[:] = (unread + os.read(started, 65536)).split(b"\n")
         for line in lines:
             name, pid, unlimited, note = json.loads(line)
@@ -223,7 +223,7 @@ class Processes:
 
 
 async def _close_after(copies: DescriptorCopies, tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Close these descriptors when the replicas have begun that they are for."""
+    """Close these descriptors when all these starts are done."""
     try:
         for task in tasks:
             await asyncio.wait({task})

@@ -1,4 +1,4 @@
-"""Waiting for descriptors and for children, beside everything else that the loop does."""
+"""Wait for descriptors and for processes without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 
 
 async def wait_readable(descriptor: int) -> None:
-    """Return when something can be read there, or its other end is closed."""
+    """Return when a descriptor is readable or its other end is closed."""
     loop, ready = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, ready.set)
     try:
@@ -17,7 +17,7 @@ async def wait_readable(descriptor: int) -> None:
 
 
 async def wait_ended(pid: int) -> None:
-    """Return when this child has ended; at once if it was waited for before."""
+    """Return when this process has ended; at once if it was reaped before."""
     try:
         process = os.pidfd_open(pid)
     except ProcessLookupError:

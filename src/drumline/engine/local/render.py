@@ -1,4 +1,4 @@
-"""What would run here, written down: a script for people, or the same as data."""
+"""Render the launches of a plan: as a shell script, or as data."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from drumline.plan.bind import bind_preparations
 from drumline.plan.types import Extended, Launch, LaunchValue, Plan, PreparationLaunch, ReplicaId, Secret, Shared
 from drumline.spec.write import write_yaml
 
-# Variables that some shell sets itself, or lets nobody set: no `export` would give them to a replica.
-_SHELLS_OWN = re.compile(
+# Variables that some shell sets itself or makes read-only: `export` would not pass them to a replica.
+_SHELL_VARIABLES = re.compile(
     r"_|BASH.*|COMP_.*|DIRSTACK|EPOCH(REALTIME|SECONDS)|E?UID|FUNCNAME|GROUPS|HISTCMD|LINENO|OLDPWD|OPT(ARG|ERR|IND)|PPID|PWD"
     r"|S?RANDOM|SECONDS|SHELLOPTS|SHLVL"
 )
 
-_WIDTH = 100  # of a list in a comment
-_NOWHERE_ELSE: Mapping[ReplicaId, str] = MappingProxyType({})
+_WIDTH = 100  # of lists in comments
+_NO_HOSTS: Mapping[ReplicaId, str] = MappingProxyType({})
 
 
 def render(
@@ -29,11 +29,11 @@ def render(
     form: str,
     *,
     build: Sequence[str] = (),
-    hosts: Mapping[ReplicaId, str] = _NOWHERE_ELSE,
+    hosts: Mapping[ReplicaId, str] = _NO_HOSTS,
 ) -> str:
-    """Write the launches in one of the engine's forms; `build` is the command that builds their environment.
+    """Return the launches in one of the engine's forms; `build` is the command that builds their environment.
 
-    `hosts` says who is on which machine, where that is not this one; paths may then begin with `~/`.
+    `hosts` has the host of each replica if it is not this machine; paths may then begin with `~/`.
     """
     preparations = bind_preparations(plan, launches[0].place)
     match form:
@@ -154,7 +154,7 @@ def _script(
 
 
 def _on_hosts(hosts: Mapping[ReplicaId, str]) -> Iterator[str]:
-    """Who is started where."""
+    """Yield comments that list the replicas of each host."""
     yield "# Start every replica on its host, in a copy of the project: sh THIS-FILE REPLICA"
     for host in dict.fromkeys(hosts.values()):
         names = " ".join(str(name) for name, its in hosts.items() if its == host)
@@ -163,11 +163,11 @@ def _on_hosts(hosts: Mapping[ReplicaId, str]) -> Iterator[str]:
 
 
 def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:
-    """The variables that every replica has alike, and that can be set for all of them in one place."""
+    """Return the variables that have the same value in all replicas and can be exported once."""
     common = {
         name: value
         for name, value in launches[0].env.items()
-        if not isinstance(value, Secret) and not _SHELLS_OWN.fullmatch(name)
+        if not isinstance(value, Secret) and not _SHELL_VARIABLES.fullmatch(name)
     }
     for launch in launches[1:]:
         for name in [name for name, value in common.items() if launch.env.get(name) != value]:
@@ -176,7 +176,7 @@ def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:
 
 
 def _prepare(item: PreparationLaunch) -> Iterator[str]:
-    """Make a data folder beside its place and move it there when it is whole."""
+    """Yield commands that make a data folder under another name and rename it when it is complete."""
     path, partial = _quoted(item.path), _quoted(item.partial)
     yield f"if [ ! -e {path} ]; then"
     yield f"    mkdir -p {partial}"
@@ -188,16 +188,16 @@ def _prepare(item: PreparationLaunch) -> Iterator[str]:
 
 
 def _start(argv: Sequence[str], env: Mapping[str, LaunchValue], before: Sequence[str] = ()) -> Iterator[str]:
-    """Set the variables and become the process."""
+    """Yield commands that export the variables and execute the command."""
     secrets = {name: value for name, value in env.items() if isinstance(value, Secret)}
     given = {name: value for name, value in env.items() if name not in secrets}
-    if secrets:  # first and all at once, while nothing has changed the variables they come from
+    if secrets:  # before anything changes the variables from which they are read
         yield f"export {_assignments(secrets)}"
     yield from before
     for name, value in given.items():
-        if not _SHELLS_OWN.fullmatch(name):
+        if not _SHELL_VARIABLES.fullmatch(name):
             yield f"export {_assignment(name, value)}"
-    late = {name: value for name, value in given.items() if _SHELLS_OWN.fullmatch(name)}
+    late = {name: value for name, value in given.items() if _SHELL_VARIABLES.fullmatch(name)}
     yield f"exec /usr/bin/env {_assignments(late)} {shlex.join(argv)}" if late else f"exec {shlex.join(argv)}"
 
 
@@ -219,7 +219,7 @@ def _assignment(name: str, value: LaunchValue) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As the shell is to take it; of a path in whosever home it is, only the rest."""
+    """Quote a text for the shell; a leading `~/` becomes `"$HOME"/`."""
     home, slash, rest = text.partition("/")
     if home != "~":
         return shlex.quote(text)

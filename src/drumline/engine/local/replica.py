@@ -1,4 +1,4 @@
-"""One incarnation of a replica as a process of this machine, behind its keeper."""
+"""One incarnation of a replica as a process of this machine, with its keeper."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class LocalReplica(Tracked):
-    """One incarnation, the keeper that this session watches, and what its trace says."""
+    """One incarnation, its keeper as this session watches it, and its trace."""
 
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         super().__init__(incarnation, folder)
         self.path = folder / TRACE
         self.trace = Trace()  # as it was read last
         self.keeper: int | None = None
-        self.watched: int | None = None  # readable when the keeper has ended
+        self.watched: int | None = None  # a pidfd, readable when the keeper has ended
         self.is_kept = False  # its keeper is watched, or has ended
         self.is_stopped = False
-        self.task: Task[None] | None = None  # that has its keeper forked
+        self.task: Task[None] | None = None  # orders its keeper
         self.begins: Future[bool] | None = None  # whether its keeper began its work
 
     @property
@@ -41,8 +41,8 @@ class LocalReplica(Tracked):
         self.trace = read_trace(self.path)
         return self.trace
 
-    def settle(self, *, is_begun: bool) -> bool:
-        """Tell the task that starts it what became of its keeper; return whether there is one that waits."""
+    def resolve_start(self, *, is_begun: bool) -> bool:
+        """Give the task that starts it the result of its keeper; return whether a task was waiting."""
         if self.begins is None or self.begins.done():
             return False
         self.begins.set_result(is_begun)
@@ -57,7 +57,7 @@ class LocalReplica(Tracked):
             yield EngineWarned(which.attempt, message)
 
     def read_end(self) -> End | None:
-        """Return None: whether it has ended is found where its keeper is looked for."""
+        """Return None: the end is read from the trace when its keeper is adopted."""
         return None
 
     def record_end(self, end: End) -> None:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 class LocalSession:
-    """Starts, stops and measures the replicas of one run; owns what was claimed for it."""
+    """Starts, stops and measures the replicas of one run; owns its claims."""
 
     def __init__(
         self, run_dir: Path, site: Site, environ: Mapping[str, str], lease: tuple[str, float] | None = None
@@ -56,10 +56,10 @@ class LocalSession:
         self._resources = ResourceClaim(site, environ, boot=boot_id)
         self._resources.watch(self._loop, self._tell)
         self._pythons = Interpreters(site, environ, copies=True)
-        self._plan: Plan | None = None  # as it was placed last
+        self._plan: Plan | None = None  # as last placed
         self._warm: WarmProcesses | None = None
         self._usage_sampler: UsageSampler | None = None
-        # Descriptors for every replica: as many as the system allows. Replicas get back what the user had.
+        # The supervisor needs descriptors for every replica; replicas get the user's own limit.
         limits, command = resource.getrlimit(resource.RLIMIT_NOFILE), site.next_supervisor
         resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
         self._running = Processes(
@@ -73,17 +73,17 @@ class LocalSession:
         )
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the processes."""
+        """Return everything that happens to the replicas."""
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Claim a port for every replica, unless the spec or an earlier placement names it, and all that it asks for.
+        """Claim a port for every replica, unless the spec or an earlier placement names it, and its resources.
 
         In a private network each has an address of its own instead of a port.
         """
         self._plan = plan
         all_begun = bool(keep) and all(self._running.has_begun(Incarnation(each.id, attempt)) for each in plan.replicas)
-        python = None if all_begun else self._pythons.of(plan)  # those that run need none, whatever became of it
+        python = None if all_begun else self._pythons.of(plan)  # running replicas need it no more
         if plan.environment is None and self._site.python and not all_begun:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
         if python:
@@ -98,14 +98,14 @@ class LocalSession:
         return Placed(assignment.apply(placement), assignment.warnings) if assignment else Placed(placement)
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the helper; what builds, or watches over a preparation, needs nothing but drumline's own Python."""
+        """Start the helper, with drumline's own Python."""
         place = place_helper(plan, self._site)
         python = self._pythons.of(plan)
         argv: tuple[str, ...]
         env: Mapping[str, LaunchValue] = {}
         if plan.environment and python and helper == plan.environment.id:
             if not self._running.has_begun(Incarnation(helper, 0, incarnation)) and python.is_there():
-                found = Exit(0, message=f"{python.wanted.folder} was there")
+                found = Exit(0, message=f"{python.wanted.folder} exists")
                 self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
                 return
             argv = python.wanted.argv
@@ -121,7 +121,7 @@ class LocalSession:
         self._running.start([launch], partial(complete_environment, environ=self._environ), held)
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Start TensorBoard on loopback, or take up the one that is there."""
+        """Start TensorBoard on loopback, or watch the one that runs."""
         from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few runs have it, and none at the start
 
         server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
@@ -148,7 +148,7 @@ class LocalSession:
             held = {launch.replica.id: (*own, *self._ports.descriptors(launch)) for launch in launches}
             env_of = partial(complete_environment, environ=self._environ)
             self._running.start(launches, env_of, held, network, self._open_warm(), self._resources)
-            if self._plan and self._plan.replicas_of("ps"):  # such gangs may have a replica return to its address
+            if self._plan and self._plan.replicas_of("ps"):  # their replicas may restart at the same address
                 self._ports.keep()
         finally:
             if network:
@@ -174,8 +174,8 @@ class LocalSession:
         return found
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return what each replica has done, with all processes that it started."""
-        from drumline.engine.local.activity import read_work_samples  # noqa: PLC0415 - when a line has been up for a while
+        """Return the work of each replica, with all processes that it started."""
+        from drumline.engine.local.activity import read_work_samples  # noqa: PLC0415 - not needed at the start
 
         return [
             *read_work_samples(self._running.living(), self._usage_sampler.gpu_shares if self._usage_sampler else {})
@@ -183,20 +183,20 @@ class LocalSession:
 
     async def sockets(self) -> Sequence[Sockets]:
         """Return the sockets of each replica, in its own network."""
-        from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only where a line does not form
+        from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only if the gang does not form
 
         return [*read_sockets(self._running.living())]
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have a child ask py-spy, or Python itself."""
-        from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only where a line hangs
+        """Have a child save the stacks by py-spy, or by Python itself."""
+        from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only if a run hangs
 
         self._running.adopt(incarnations)
         targets = find_targets(self._run_dir, self._running.living(), incarnations)
         await save_in_child(targets, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
-        """Give back what the run claimed of this machine, or its place in line."""
+        """Release what the run claimed on this machine, or its place in the queue."""
         del forced
         self._ports.release()
         self._resources.release()
@@ -209,11 +209,11 @@ class LocalSession:
         await self._events.join()
 
     def traces(self) -> Iterator[Path]:
-        """Yield the folders into which replicas write."""
+        """Yield the trace folders of replicas."""
         return self._running.traces()
 
     async def _open_network(self, launches: Sequence[Launch]) -> Network:
-        """Make the network of these; the claimed ports stay if that is cancelled, since they are started again."""
+        """Make the network of these; keep the claimed ports if that is cancelled, since the start is repeated."""
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
         network = Network(self._run_dir, launches)
@@ -231,7 +231,7 @@ class LocalSession:
         return self._plan is not None and local_plan(self._plan).private_network
 
     def _open_warm(self) -> WarmProcesses | None:
-        """What this line's replicas can be forked from, if they are to be."""
+        """Return the run's warm processes; None if the plan has none."""
         plan = self._plan
         if plan is None or plan.warm is None:
             return None
@@ -259,7 +259,7 @@ def _secrets(plan: Plan) -> frozenset[str]:
 
 
 def _make_folder(folder: str, home: Path) -> None:
-    """Make a folder where replicas write: with mode 0700 in drumline's own, elsewhere as the umask has it."""
+    """Make a folder for replicas: with mode 0700 in drumline's home, elsewhere with the umask."""
     path = Path(folder)
     try:
         if path.is_relative_to(home):

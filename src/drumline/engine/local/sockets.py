@@ -1,4 +1,4 @@
-"""On which ports the replicas on this machine listen, and where they are connected; each in its own network."""
+"""The ports on which replicas listen and the addresses to which they are connected, each in its own network."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from drumline.run.rendezvous import Sockets
 
 
 def read_sockets(keepers: Mapping[Incarnation, int]) -> Iterator[Sockets]:
-    """Look once at the sockets of all processes below these keepers."""
+    """Yield the sockets of each replica, of all processes below its keeper."""
     networks: dict[str, dict[str, TcpSocket]] = {}
-    for life, tree in find_trees(keepers, read_stats()).items():
+    for which, tree in find_trees(keepers, read_stats()).items():
         own = [found for stat in tree for found in _sockets_of(stat.pid, networks)]
         listening = frozenset(each.port for each in own if each.is_listening)
-        yield Sockets(life.replica, listening, frozenset(_address(each.there) for each in own if each.is_connected))
+        yield Sockets(which.replica, listening, frozenset(_address(each.remote) for each in own if each.is_connected))
 
 
 def _sockets_of(pid: int, networks: dict[str, dict[str, TcpSocket]]) -> Iterator[TcpSocket]:
@@ -37,7 +37,7 @@ def _sockets_of(pid: int, networks: dict[str, dict[str, TcpSocket]]) -> Iterator
 
 
 def _address(text: str) -> str:
-    """`0100007F:4E21` as `127.0.0.1:20001`; words of an address are in the order of this machine."""
+    """Return `0100007F:4E21` as `127.0.0.1:20001`; the words of an address have this machine's byte order."""
     host, _, port = text.rpartition(":")
     packed = b"".join(struct.pack("=I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8))
     if len(packed) == 4:

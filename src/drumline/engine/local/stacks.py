@@ -1,7 +1,7 @@
-"""The stacks of the lives on this machine, saved beside their logs by a child that may take its time.
+"""The stacks of replicas on this machine, saved beside their logs by a child process.
 
-py-spy is asked where it is installed and allowed to look: it harms nobody. Else, if it is meant, Python itself, which
-prints the stacks of all its threads when it is aborted, and ends by that.
+py-spy is used if it is installed and permitted: it does not disturb the replica. Otherwise, unless `gently`, Python
+is aborted, which makes it print the stacks of all threads and ends it.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ _SHELLS = (b"sh", b"dash", b"bash")
 _MOST_PROCESSES = 8  # of a replica
 _SPY_SECONDS = 10.0
 _ABORT_SECONDS = 5.0
-_LONGER_SECONDS = 5.0  # than it was given, and the child is ended
+_LONGER_SECONDS = 5.0  # after its time limit the child is killed
 _LONGEST_SLICE = 1 << 20
 _MOMENT_SECONDS = 0.02
 
 
 class Target(Record):
-    """Whose stacks are wanted: the folder of its traces, and its processes, its own first."""
+    """A replica to dump: the folder of its traces, and its processes, its own first."""
 
     folder: Path
     pids: tuple[int, ...]
 
 
-def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], lives: Iterable[Incarnation]) -> list[Target]:
-    """Those of these lives that go on, with all their processes."""
-    found = find_trees({life: keepers[life] for life in lives if life in keepers}, read_stats())
+def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], wanted: Iterable[Incarnation]) -> list[Target]:
+    """Return those of these incarnations that run, with all their processes."""
+    found = find_trees({which: keepers[which] for which in wanted if which in keepers}, read_stats())
     return [
-        Target(run_dir / life.folder, tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
-        for life, tree in found.items()
+        Target(run_dir / which.folder, tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
+        for which, tree in found.items()
     ]
 
 
 def _is_shell(pid: int) -> bool:
-    """Return whether a process is a shell, or takes the place of one below a warm process: it runs no Python."""
+    """Return whether a process is a shell, or stands in for one below a warm process: it runs no Python."""
     with suppress(OSError), open(f"{PROC}/{pid}/comm", "rb") as file:  # noqa: PTH123
         return file.read().strip() in _SHELLS
     return False
 
 
 async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
-    """Have a child save these; return when it is done, its time is over, or no child can be had."""
+    """Have a child save these; return when it is done, its time is over, or no child can be started."""
     words = [word for each in targets for word in (str(each.folder), ",".join(map(str, each.pids)))]
     try:
         child = start_python(__name__, "gently" if gently else "", *words)
-    except OSError:  # this user has all the processes that it may have
+    except OSError:  # the limit of processes is reached
         return
     try:
         async with asyncio.timeout(_STACKS_SECONDS + _LONGER_SECONDS):
@@ -78,14 +78,14 @@ async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
 
 
 def main(gently: str, *words: str) -> None:
-    """Save the stacks of these; each has two words, its folder and its processes."""
+    """Save the stacks of these targets, each given by two words: its folder and its pids."""
     named = zip(words[::2], words[1::2], strict=True)
     targets = [Target(Path(folder), tuple(map(int, filter(None, pids.split(","))))) for folder, pids in named]
     save_stacks(targets, find_spy(), gently=bool(gently), seconds=_STACKS_SECONDS)
 
 
 def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:
-    """Save the stacks of these in the files that are for them; who cannot be looked at has none."""
+    """Save the stacks of these in their trace folders; leave out targets that cannot be dumped."""
     deadline = time.monotonic() + seconds
     seen = {target: text for target in targets if spy and (text := _spy(spy, target, deadline))}
     for target, text in seen.items():
@@ -93,7 +93,7 @@ def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, sec
     if gently:
         return
     _abort([target for target in targets if target not in seen])
-    for target, text in seen.items():  # native frames take seconds where they are read for the first time
+    for target, text in seen.items():  # reading native frames takes seconds the first time
         if spy and not any(map(is_stopped, target.pids)):
             closer = _spy(spy, target, deadline, "--native")
             if _shows_python(closer) or not _shows_python(text):
@@ -101,22 +101,22 @@ def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, sec
 
 
 def _shows_python(text: bytes) -> bool:
-    """Whether there is Python in the main thread: where native frames cannot be followed, all of it may be missing."""
+    """Return whether the main thread has Python frames: they are missing if native frames cannot be unwound."""
     thread = main_thread(text.decode("utf-8", "replace"))
     return thread is not None and not all(frame.is_native for frame in thread.frames)
 
 
 def find_spy() -> str | None:
-    """Where py-spy is: beside our own Python, or on the path."""
+    """Return the path of py-spy, beside drumline's own Python or on PATH; None if there is none."""
     path = os.pathsep.join((os.path.dirname(sys.executable), os.environ.get("PATH", os.defpath)))  # noqa: PTH120
     return shutil.which("py-spy", path=path)
 
 
 def _spy(spy: str, target: Target, deadline: float, *options: str) -> bytes:
-    """What py-spy sees; nothing if it sees nothing, or not in time."""
+    """Return py-spy's dump; empty if it fails or takes too long."""
     texts = []
     for pid in target.pids[:_MOST_PROCESSES]:
-        # Who is stopped cannot be made to stand still.
+        # py-spy cannot pause a process that is stopped.
         how = (*options, "--nonblocking") if is_stopped(pid) else options
         left = min(_SPY_SECONDS, deadline - time.monotonic())
         if left <= 0:
@@ -135,7 +135,7 @@ def _spy(spy: str, target: Target, deadline: float, *options: str) -> bytes:
 
 
 def _abort(targets: Sequence[Target]) -> None:
-    """Have Python print the stacks of these into their logs, and keep them by themselves; they end by that."""
+    """Abort the Python processes of these, and save the stacks that they print into their logs."""
     sizes = {target: _size(target.folder / LOG) for target in targets}
     asked = [pid for target in targets for pid in _pythons(target)]
     for pid in asked:
@@ -170,7 +170,7 @@ def _size(path: Path) -> int:
 
 
 def _write(folder: Path, text: bytes) -> None:
-    """Put it there whole, if there is any; a full disk costs it."""
+    """Write the stacks atomically, if there are any; ignore errors of the disk."""
     if not text:
         return
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""How a replica begins: with a keeper that the fork server or a warm process forks."""
+"""Start replicas: each with a keeper that the fork server or a warm process forks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from drumline.runtime.order import Descriptors, NextSupervisor, Order
 from drumline.runtime.private import make_folder, open_file
 
 _LONGEST_NOTE = 160
-_MOST_ASKED = 8  # shells that are asked at once what their lines start
-_MOST_UNDER_WAY = 32  # orders that wait for their answer: each takes some descriptors until then
+_MOST_ASKED = 8  # shells that are run at once to find what they execute
+_MOST_UNDER_WAY = 32  # orders without an answer; each uses some descriptors
 
 
 class Start(Record):
-    """A replica that is to begin, and the descriptors that its keeper is to hold and its process to enter."""
+    """A replica to start, the descriptors that its keeper holds, and the namespaces that it enters."""
 
     replica: LocalReplica
     launch: Launch
@@ -43,7 +43,7 @@ class DescriptorCopies:
         self._copies: dict[int, int] = {}
 
     def of(self, descriptors: Iterable[int]) -> tuple[int, ...]:
-        """Return copies of these; raise OSError if there are no descriptors left."""
+        """Return copies of these; raise OSError if no descriptor is free."""
         for each in descriptors:
             if each not in self._copies:
                 self._copies[each] = os.dup(each)
@@ -76,9 +76,9 @@ class Starter:
         self._under_way = asyncio.Semaphore(_MOST_UNDER_WAY)
 
     async def order(self, start: Start, forker: Forker, news: int, note: str) -> int | None:
-        """Have a keeper forked, and return its pid; None if this replica has begun before.
+        """Have a keeper forked and return its pid; None if this replica has begun before.
 
-        Raise OSError if it cannot be, and ForkerLost if it is not known whether it was.
+        Raise OSError if that fails, and ForkerLost if it is not known whether it was forked.
         """
         async with self._under_way:
             with self._prepared(start, news, note) as prepared:
@@ -86,7 +86,7 @@ class Starter:
 
     @contextmanager
     def _prepared(self, start: Start, news: int, note: str) -> Iterator[tuple[Order, Descriptors] | None]:
-        """Lock the trace and open the log of a replica, for as long as its order is under way."""
+        """Lock the trace and open the log of a replica until its order is answered."""
         which, folder, launch = start.replica.id, start.replica.folder, start.launch
         make_folder(folder)
         trace = open_trace(start.replica.path)
@@ -117,10 +117,10 @@ class Starter:
 
 
 class WarmChooser:
-    """Chooses warm processes for replicas that start together, where warm processes may be used.
+    """Chooses warm processes for replicas that start together.
 
-    Those that share `cpus` wait for a warm process that is not ready if that is faster; without a number they do.
-    Other warm processes are made ready beside them.
+    They wait for a warm process that is not ready if that is faster with these `cpus`, or if `cpus` is None. Otherwise
+    they start cold, and the warm process is prepared for the next start.
     """
 
     def __init__(self, warm: WarmProcesses, replicas: int, cpus: float | None) -> None:
@@ -130,15 +130,15 @@ class WarmChooser:
         self._asked = asyncio.Semaphore(_MOST_ASKED)
 
     async def open(self, start: Start) -> Forker:
-        """Return what forks this replica from a warm process, when it can; raise NotWarm if it is to start cold."""
+        """Return a forker for this replica once its warm process is ready; raise NotWarm if it has to start cold."""
         launch = start.launch
         async with self._asked:
-            wish = await make_warm_request(
+            request = await make_warm_request(
                 self._warm.kind, launch.replica.argv, start.env(launch), launch.place.workdir
             )
-        if wish.key not in self._ready:
-            self._ready[wish.key] = self._waits or self._warm.is_ready(wish)
-        if not self._ready[wish.key]:
-            self._warm.prepare(wish)
+        if request.key not in self._ready:
+            self._ready[request.key] = self._waits or self._warm.is_ready(request)
+        if not self._ready[request.key]:
+            self._warm.prepare(request)
             raise NotWarm(PREPARING)
-        return await self._warm.open(wish, waits=self._waits)
+        return await self._warm.open(request, waits=self._waits)

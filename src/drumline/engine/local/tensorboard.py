@@ -1,4 +1,4 @@
-"""TensorBoard as a process of this machine: on loopback, at a port of its own that stays the same for the whole run."""
+"""TensorBoard as a process of this machine: on loopback, at a port that stays the same for the whole run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drumline.engine.local.environment import complete_environment
-from drumline.engine.local.place import HOST, claim_beside
+from drumline.engine.local.place import HOST, claim_extra_port
 from drumline.engine.local.processes import Processes
 from drumline.engine.protocol import ReportEvent
 from drumline.plan.types import TENSORBOARD, Extended, Launch, LaunchValue, Place, Plan, Replica, Resources
@@ -26,16 +26,16 @@ from drumline.runtime.private import make_folder, read_regular, write_file
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_FIRST_LOOK_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
+_FIRST_PROBE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.1, 1.0
 _ENV: Mapping[str, LaunchValue] = {
     "PYTHONUNBUFFERED": "1",
-    "CUDA_VISIBLE_DEVICES": "",  # beside TensorFlow it would take a part of every GPU
+    "CUDA_VISIBLE_DEVICES": "",  # TensorFlow in its process would reserve memory of every GPU
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
 
 
 class Server:
-    """TensorBoard beside one run; asks for its answer until it comes, or until it has ended."""
+    """TensorBoard of one run; probes its port until it answers or has ended."""
 
     def __init__(
         self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: ReportEvent, incarnation: int = 0
@@ -47,17 +47,17 @@ class Server:
         self._tell = tell
 
     def resume(self) -> bool:
-        """Watch the one that was started before, here or by an earlier supervisor; return False if none was."""
+        """Watch a TensorBoard that was started before, also by an earlier supervisor; return False if there is none."""
         if not self._running.has_begun(self._incarnation):
             return False
         self._running.adopt([self._incarnation])
-        with suppress(OSError, ValueError):  # without its address it is stopped all the same
-            self._look(int(read_regular(self._folder / ADDRESS, 256).rpartition(b":")[2]), _FIRST_LOOK_SECONDS)
+        with suppress(OSError, ValueError):  # it can be stopped without its address
+            self._probe(int(read_regular(self._folder / ADDRESS, 256).rpartition(b":")[2]), _FIRST_PROBE_SECONDS)
         return True
 
     def start(self, plan: Plan, place: Place, root: Path, environ: Mapping[str, str]) -> None:
-        """Start it; its address is told when it answers."""
-        claim = claim_beside(plan)
+        """Start it; its address is reported when it answers."""
+        claim = claim_extra_port(plan)
         try:
             make_folder(self._folder)
             write_file(self._folder / ADDRESS, f"{HOST}:{claim.port}\n".encode())
@@ -71,18 +71,18 @@ class Server:
             )
         finally:
             claim.close()
-        self._look(claim.port, _FIRST_LOOK_SECONDS)
+        self._probe(claim.port, _FIRST_PROBE_SECONDS)
 
-    def _look(self, port: int, pause: float) -> None:
+    def _probe(self, port: int, pause: float) -> None:
         if _answers(port):
             self._tell(TensorBoardServed(f"http://{HOST}:{port}/"))
         elif self._running.is_beginning(self._incarnation) or is_locked(self._folder / TRACE):
             later = min(pause * 1.2, _LONGEST_PAUSE_SECONDS)
-            self._loop.call_later(pause, partial(self._look, port, later))
+            self._loop.call_later(pause, partial(self._probe, port, later))
 
 
 def _answers(port: int) -> bool:
-    """Whether somebody listens there; the port is claimed, so nobody else does."""
+    """Return whether a process listens on this port; it is claimed, so that is TensorBoard."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.05)
         return probe.connect_ex((HOST, port)) == 0

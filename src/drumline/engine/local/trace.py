@@ -1,4 +1,4 @@
-"""What a keeper left on disk about one incarnation of a replica, read back."""
+"""Read the trace file that a keeper writes about one incarnation of a replica."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from drumline.runtime.lock import is_locked
 from drumline.runtime.private import NOT_REGULAR, open_file, read_regular
 from drumline.words import format_duration, size
 
-# More than a keeper ever writes. The room is there before anything starts, so that no full disk hides an end.
-_ROOM = b"\n" * 1024
-_MOST_BYTES = 1 << 16  # that are read
+# More than a keeper writes. It is allocated before anything starts, so that a full disk loses no exit.
+_RESERVED = b"\n" * 1024
+_MOST_BYTES = 1 << 16  # to read
 
-# A group is full a few pages before its limit, since the kernel hands out some at a time.
+# A cgroup is full a few pages below its limit, since the kernel allocates several at a time.
 _ALL = 0.95
 
 
@@ -31,7 +31,7 @@ _MOMENT_SECONDS = 0.005
 
 
 def _is_pid(value: object) -> bool:
-    return type(value) is int and 1 < value < 1 << 31  # whoever signals 0, 1 or -1 means somebody else
+    return type(value) is int and 1 < value < 1 << 31  # 0, 1 and -1 are never a replica's pid
 
 
 def _is_number(value: object) -> bool:
@@ -46,8 +46,8 @@ def _is_status(value: object) -> bool:
     return value is None or (type(value) is int and 0 <= value < 256)
 
 
-# What a keeper writes; whatever else stands there is damage, and not there.
-_FITS: dict[str, Callable[[Any], bool]] = {
+# The fields that a keeper writes, with their validation; others are ignored.
+_VALID: dict[str, Callable[[Any], bool]] = {
     "keeper": _is_pid,
     "pid": _is_pid,
     "ticks": lambda value: value is None or type(value) is int,
@@ -65,7 +65,7 @@ _FITS: dict[str, Callable[[Any], bool]] = {
 
 
 class Trace(Record):
-    """Its keeper, which process it is or was, and how that ended, as far as that is recorded."""
+    """The keeper, the process and its exit, as far as they are recorded."""
 
     keeper: int | None = None
     boot: str | None = None
@@ -73,20 +73,20 @@ class Trace(Record):
     ticks: int | None = None
     exit: Exit | None = None
     at_seconds: float = 0.0
-    cpu_seconds: float = 0.0  # that it computed, and whatever it started and did not outlive it
-    over: bool = False  # nothing that it started was left
-    unlimited: str = ""  # why it runs without the memory limit that it should have
-    note: str = ""  # how it came to be started as it was
+    cpu_seconds: float = 0.0  # of the replica and of its processes that ended before it
+    over: bool = False  # no process of it was left
+    unlimited: str = ""  # why its memory limit could not be set
+    note: str = ""  # `warm`, or why it was started cold
 
     def is_running(self, boot: str) -> bool:
-        """Return whether it names a process of this boot that has not ended."""
+        """Return whether the process is of this boot and runs."""
         return self.pid is not None and self.exit is None and self.boot == boot and start_ticks(self.pid) == self.ticks
 
 
 def open_trace(path: Path) -> int | None:
-    """Create and lock a new trace; None if this replica was started before and must not be again.
+    """Create and lock a new trace; None if this replica was started before.
 
-    Raise OSError if there is no room for it.
+    Raise OSError if the disk is full.
     """
     descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     try:
@@ -98,7 +98,7 @@ def open_trace(path: Path) -> int | None:
         if os.pread(descriptor, 1, 0).strip():
             os.close(descriptor)
             return None
-        if os.pwrite(descriptor, _ROOM, 0) < len(_ROOM):
+        if os.pwrite(descriptor, _RESERVED, 0) < len(_RESERVED):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except OSError:
         os.close(descriptor)
@@ -107,18 +107,20 @@ def open_trace(path: Path) -> int | None:
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what is there; lines that are not whole, and what no keeper writes, are not there."""
+    """Read a trace; ignore incomplete lines and fields that no keeper writes."""
     known: dict[str, Any] = {}
     try:
         data = read_regular(path, _MOST_BYTES)
     except OSError as error:
-        if error.errno in (errno.ENOENT, *NOT_REGULAR):  # a replica may have put anything in its place
+        if error.errno in (errno.ENOENT, *NOT_REGULAR):  # a replica may have replaced the file
             return Trace()
         raise
     for line in data.strip(b"\n").split(b"\n"):
         try:
             said = json.loads(line)
-            known.update((name, said[name]) for name, fits in _FITS.items() if name in said and fits(said[name]))
+            known.update(
+                (name, said[name]) for name, is_valid in _VALID.items() if name in said and is_valid(said[name])
+            )
         except (ValueError, TypeError, RecursionError):
             continue
     ended = "code" in known or "signal" in known
@@ -137,15 +139,14 @@ def read_trace(path: Path) -> Trace:
 
 
 def has_begun(path: Path) -> bool:
-    """Return whether the replica with this trace was started, in whichever session; it will not be again."""
+    """Return whether the replica with this trace was started, in this session or an earlier one."""
     return is_locked(path) or read_trace(path).keeper is not None
 
 
 async def wait_for_keeper(path: Path) -> int | None:
-    """Return the keeper that began its work with this trace, once that is known; None if none did.
+    """Return the pid of the keeper with this trace, once it is written; None if there is no keeper.
 
-    A trace stays locked for a moment after the process has ended that was to fork the keeper, and a young keeper
-    has not written yet.
+    A trace stays locked for a moment after the forking process has ended, and a new keeper has not written yet.
     """
     while (keeper := read_trace(path).keeper) is None and is_locked(path):
         await asyncio.sleep(_MOMENT_SECONDS)
@@ -153,24 +154,24 @@ async def wait_for_keeper(path: Path) -> int | None:
 
 
 def _exit(known: Mapping[str, Any]) -> Exit:
-    """How it ended; by its keeper's hand, if nobody wanted it any more."""
+    """Return the recorded exit; if the keeper ended the replica because its lease expired, with that reason."""
     end = Exit(known.get("code"), known.get("signal"), *describe_out_of_memory(known))
     if "lease" not in known:
         return end
-    message = f"nobody had asked after it for {format_duration(known['lease'])}, so its lease was over"
+    message = f"its lease was not renewed for {format_duration(known['lease'])}"
     return end.replace(message=message, reason="LeaseOver")
 
 
 def describe_out_of_memory(known: Mapping[str, Any]) -> tuple[str, bool]:
-    """What a keeper knows about want of memory, as a message with the numbers, and whether there was any."""
+    """Return a message if the keeper recorded that memory ran out, with the numbers; and whether it did."""
     if "out_of_memory" not in known:
         return "", False
     used, limit = (int(text) if text.isdecimal() else None for text in known["out_of_memory"])
     if limit is None:
         return "out of memory", True
-    if used is None:  # a kernel that does not remember
+    if used is None:  # the kernel does not record the peak
         return f"out of memory: its limit is {size(limit)}", True
     if used >= limit * _ALL:
         return f"out of memory: it used {size(used)}, all of its limit", True
-    # Whoever is ended in a group counts there, also when the shortage was in a larger one around it.
-    return f"out of memory: it used {size(used)} of its limit of {size(limit)}, and more was not to be had", True
+    # A kill counts in the own cgroup also if the limit of a larger one around it was reached.
+    return f"out of memory: it used {size(used)} of its limit of {size(limit)}, and no more was available", True

@@ -1,4 +1,4 @@
-"""Whether a command is one that a warm process can become: Python itself, with a script or a module."""
+"""Read a replica's command, which a warm process can run if it is Python with a script or a module."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Mapping, Sequence
 from drumline.record import Record
 
 _PYTHON = re.compile(r"python[0-9.]*")
-# Options that a warm process can be started with in their place. Others have Python do something else altogether.
+# Options that a warm process can be started with. Others make Python do something else.
 _PLAIN_OPTIONS = re.compile(r"-[uBObdqsv]+")
 _OPTIONS_WITH_VALUE = ("-W", "-X")
-_EXECUTES = re.compile(rb'#!/bin/sh\nexec ([^\n]+) "\$@"\n')  # a script that does nothing but start another program
+_EXECUTES = re.compile(rb'#!/bin/sh\nexec ([^\n]+) "\$@"\n')  # a script that only executes another program
 
 
 class NotWarm(Exception):  # noqa: N818
-    """This replica is started by itself; says why."""
+    """This replica has to start cold; the message says why."""
 
 
 class Command(Record):
-    """An interpreter with its options, and the script or module that it is to run."""
+    """An interpreter with its options, and the script or module that it runs."""
 
     interpreter: str
     options: tuple[str, ...]
@@ -30,7 +30,7 @@ class Command(Record):
 
 
 def read_command(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Command:
-    """Read a replica's command; raise NotWarm for what is not Python with a script or module of its own."""
+    """Read a replica's command; raise NotWarm if it is not Python with a script or module."""
     if not _PYTHON.fullmatch(os.path.basename(argv[0])):  # noqa: PTH119
         raise NotWarm(f"its command is {argv[0]}, not Python")
     options, rest = _split(argv[1:])
@@ -45,7 +45,7 @@ def read_command(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> C
 
 
 def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Python's own options, and what follows them."""
+    """Split words into Python's options and what follows them."""
     options: list[str] = []
     rest = list(words)
     while rest:
@@ -74,10 +74,10 @@ def _find_interpreter(name: str, env: Mapping[str, str], workdir: str) -> str:
 
 
 def find_program(name: str, env: Mapping[str, str], workdir: str) -> str:
-    """Return the file of a program, as the system would find it; raise NotWarm if there is none."""
-    places = [""] if "/" in name else os.get_exec_path(dict(env))
-    for place in places:
-        path = os.path.join(workdir, place, name)  # noqa: PTH118
+    """Return the file of a program, found as the system finds it; raise NotWarm if there is none."""
+    folders = [""] if "/" in name else os.get_exec_path(dict(env))
+    for folder in folders:
+        path = os.path.join(workdir, folder, name)  # noqa: PTH118
         if os.path.isfile(path) and os.access(path, os.X_OK):  # noqa: PTH113
             return path
-    raise NotWarm(f"no {name} to be found")
+    raise NotWarm(f"{name} was not found")

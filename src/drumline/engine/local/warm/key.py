@@ -1,4 +1,4 @@
-"""To whom a warm process belongs: one interpreter, one environment, one corner of the machine."""
+"""The key of a warm process: its interpreter, environment, and what it inherits from the system."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from drumline.engine.local.forker import limit_names
 from drumline.engine.local.warm.command import Command, NotWarm
 
-# What a warm process is made of: another version of drumline begins another.
+# The code of a warm process: another version of drumline starts another one.
 _OWN_FILES = (
     "warm.py",
     "keeper.py",
@@ -26,7 +26,7 @@ _OWN_FILES = (
 _NAMESPACES = ("mnt", "pid", "net", "user", "ipc", "uts", "cgroup", "time")
 _OF_A_PROCESS = ("cgroup", "oom_score_adj", "personality")
 
-# Of the terminal and the session of whoever launches: no package asks for them when it is imported.
+# Variables of a terminal or session: no package reads them when it is imported.
 _OF_A_SESSION = frozenset(
     """
     _ COLORTERM COLUMNS DBUS_SESSION_BUS_ADDRESS DISPLAY EDITOR HISTFILE INVOCATION_ID JOURNAL_STREAM LESSCLOSE LESSOPEN
@@ -36,14 +36,14 @@ _OF_A_SESSION = frozenset(
     XDG_SESSION_TYPE XDG_VTNR no_proxy
     """.split()  # noqa: SIM905
 )
-# Read when a device is first used, not before.
+# Read when a device is first used, not at import.
 _OF_A_REPLICA = frozenset({"CUDA_VISIBLE_DEVICES", "JAX_LOCAL_DEVICE_IDS"})
 
 
 def shared_environment(env: Mapping[str, str], own: Collection[str]) -> dict[str, str]:
-    """The part of a replica's environment that it has in common with others; `own` is what only its run gives it.
+    """Return the variables that a replica shares with others; `own` are the names that belong to its run.
 
-    Raise NotWarm for a variable that has Python begin differently every time.
+    Raise NotWarm for a variable that changes how Python starts.
     """
     if env.get("PYTHONHASHSEED", "random") != "random":
         raise NotWarm("PYTHONHASHSEED is set")
@@ -51,7 +51,7 @@ def shared_environment(env: Mapping[str, str], own: Collection[str]) -> dict[str
         if env.get(variable):
             raise NotWarm(f"{variable} is set")
     if any(not os.path.isabs(path) for path in env.get("PYTHONPATH", "/").split(os.pathsep)):  # noqa: PTH117
-        raise NotWarm("PYTHONPATH names a folder by where one stands")
+        raise NotWarm("PYTHONPATH has a relative folder")
     return {
         name: value
         for name, value in sorted(env.items())
@@ -60,18 +60,18 @@ def shared_environment(env: Mapping[str, str], own: Collection[str]) -> dict[str
 
 
 def is_of_one_replica(name: str, own: Collection[str]) -> bool:
-    """Return whether a variable has a value of one run or replica alone; `own` is what only its run gives it."""
-    return name in own or name in _OF_A_REPLICA or _is_ours(name)
+    """Return whether a variable belongs to one run or replica; `own` are the names that belong to its run."""
+    return name in own or name in _OF_A_REPLICA or _is_drumlines(name)
 
 
-def _is_ours(name: str) -> bool:
-    """Whether drumline gives it to a replica; where an environment finds `drumline.runtime` is the same for all."""
+def _is_drumlines(name: str) -> bool:
+    """Return whether drumline sets it for each replica; DRUMLINE_RUNTIME is the same for all."""
     return name.startswith(("DRUMLINE_", "DATA_DIR")) and name != "DRUMLINE_RUNTIME"
 
 
 def make_key(command: Command, framework: str, modules: Collection[str], env: Mapping[str, str], warm_file: str) -> str:
-    """A name for the one warm process that all these have in common."""
-    what = [
+    """Return the key of the warm process with all these properties."""
+    parts = [
         command.interpreter,
         _stamp(command.interpreter),
         command.options,
@@ -79,13 +79,13 @@ def make_key(command: Command, framework: str, modules: Collection[str], env: Ma
         sorted(modules),
         sorted(env.items()),
         [_stamp(os.path.join(os.path.dirname(warm_file), name)) for name in _OWN_FILES],  # noqa: PTH118, PTH120
-        _corner(),
+        _inherited(),
     ]
-    return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
-def _corner() -> list[object]:
-    """What a process has from the one that started it and cannot choose for itself."""
+def _inherited() -> list[object]:
+    """Return the properties that a process inherits and cannot change itself."""
     limits = [resource.getrlimit(getattr(resource, name))[1] for name in limit_names()]
     return [
         os.getresuid(),

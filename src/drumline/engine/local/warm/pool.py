@@ -1,4 +1,4 @@
-"""The warm processes of a home: what each has, and how to end it."""
+"""List and stop the warm processes of a home."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from drumline.engine.local.warm.client import serves, warm_folder
 from drumline.engine.warm import WarmProcess
 from drumline.runtime.unix import connect, peer_of, send_request
 
-_PATIENCE_SECONDS = 5.0
+_ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
-_PREPARING_SECONDS = 0.2  # one that imports hears nothing; one of an older drumline does not say that it is ready
+_PREPARING_SECONDS = 0.2  # one that is importing does not answer; one of an older drumline has no `ready` file
 
 
 class LocalWarmPool:
@@ -30,39 +30,39 @@ class LocalWarmPool:
         self._home = home
 
     def processes(self) -> Sequence[WarmProcess]:
-        """Return all, those too that are being made ready."""
+        """Return all, including those that are still importing."""
         return tuple(list_warm_processes(self._home))
 
     def stop(self, keys: Sequence[str]) -> int:
-        """End these, or all, and return how many there were; no replica ends with them."""
+        """Stop these, or all, and return how many there were; replicas run on."""
         return stop_warm_processes(self._home, *keys)
 
 
 def list_warm_processes(home: Path) -> Iterator[WarmProcess]:
-    """Yield the warm processes of a home, those too that are being made ready."""
+    """Yield the warm processes of a home, including those that are still importing."""
     for folder in _folders(home):
         with connect(folder / "socket") or nullcontext() as connection:
-            said = connection and _ask(connection, "status", folder)
-            if connection and not said and (preparing := _read_preparing(folder, peer_of(connection).pid)):
+            status = connection and _ask(connection, "status", folder)
+            if connection and not status and (preparing := _read_preparing(folder, peer_of(connection).pid)):
                 yield preparing
-            if said:
+            if status:
                 yield WarmProcess(
                     folder.name,
-                    said["pid"],
-                    said["framework"],
-                    tuple(said.get("modules", ())),  # one that an older drumline began does not say
-                    said["python"],
-                    said["began"],
-                    said["replicas"],
-                    said["runs"],
-                    said["keep"],
-                    said["unfit"],
-                    proportional_bytes(said["pid"]),
+                    status["pid"],
+                    status["framework"],
+                    tuple(status.get("modules", ())),  # missing from a process of an older drumline
+                    status["python"],
+                    status["began"],
+                    status["replicas"],
+                    status["runs"],
+                    status["keep"],
+                    status["unfit"],
+                    proportional_bytes(status["pid"]),
                 )
 
 
 def stop_warm_processes(home: Path, *keys: str) -> int:
-    """End these, or all, and return how many there were when they are gone; no replica ends with them."""
+    """Stop these, or all; return how many there were when they have ended. Replicas run on."""
     ended = 0
     for folder in _folders(home):
         if keys and folder.name not in keys:
@@ -79,17 +79,17 @@ def _folders(home: Path) -> list[Path]:
         return []
 
 
-def _ask(connection: socket.socket, what: str, folder: Path) -> dict[str, Any] | None:
+def _ask(connection: socket.socket, action: str, folder: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
-        connection.settimeout(_PATIENCE_SECONDS if serves(folder) else _PREPARING_SECONDS)
-        send_request(connection, {"do": what})
+        connection.settimeout(_ANSWER_SECONDS if serves(folder) else _PREPARING_SECONDS)
+        send_request(connection, {"do": action})
         answer: dict[str, Any] = json.loads(connection.makefile("rb").readline())
         return answer
     return None
 
 
 def _read_preparing(folder: Path, pid: int) -> WarmProcess | None:
-    """Return what the command line of a warm process says that imports; None if it is not there yet."""
+    """Read a warm process that is still importing from its command line; None if it has not started yet."""
     words = _words(pid)
     if str(folder) not in words:
         return None
@@ -101,18 +101,18 @@ def _read_preparing(folder: Path, pid: int) -> WarmProcess | None:
 
 
 def _words(pid: int) -> list[str]:
-    """Return the command line of a process; nothing if it is gone."""
+    """Return the command line of a process; empty if it has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_text(errors="surrogateescape").split("\0")[:-1]
     return []
 
 
 def _end(folder: Path) -> bool:
-    """End the warm process of a folder: by asking, and by force if it does not hear.
+    """Stop the warm process of a folder: by a request, or by KILL if it does not answer.
 
-    One that is being begun is waited for: until then the process that begins it is at the other end.
+    While it is being started, the process that starts it is at the other end of the socket; wait for that.
     """
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    deadline = time.monotonic() + _ANSWER_SECONDS
     while time.monotonic() < deadline:
         with connect(folder / "socket") or nullcontext() as connection:
             if connection is None:
@@ -128,12 +128,12 @@ def _end(folder: Path) -> bool:
 
 def _end_process(connection: socket.socket, pid: int, folder: Path) -> bool:
     with suppress(ProcessLookupError, PermissionError):
-        gone = os.pidfd_open(pid)
+        ended = os.pidfd_open(pid)
         try:
             if _ask(connection, "stop", folder) is None:
                 os.kill(pid, 9)
-            select.select([gone], [], [], _PATIENCE_SECONDS)
+            select.select([ended], [], [], _ANSWER_SECONDS)
             return True
         finally:
-            os.close(gone)
+            os.close(ended)
     return False

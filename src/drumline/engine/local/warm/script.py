@@ -1,4 +1,4 @@
-"""What a script says about itself before it runs: whether it would notice that its framework is there already."""
+"""Inspect a script before it runs: whether it could notice that its framework is already imported."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _IMPORTS = {
     "plain": (),
 }
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+(\.*[\w.]*)[ \t]+import)", re.MULTILINE)
-# Variables that are read when a framework, or what it stands on, is imported.
+# Variables that a framework, or a library below it, reads when it is imported.
 _READ_AT_IMPORT = re.compile(
     r"(TF|XLA|JAX|KERAS|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
     r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU)_[A-Z0-9_]+|PYTHON[A-Z]+"
 )
 _READ_LATER = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "HF_TOKEN")
-# Variables that hold a secret, to judge by their names.
+# Names of variables that hold secrets.
 _CREDENTIAL = re.compile(
     r"(?:.*_)?(?:TOKEN|SECRET|PASSWORD|PASSPHRASE|PASSWD|CREDENTIALS?|API_?KEY|ACCESS_KEY|PRIVATE_KEY|AUTH)(?:_.*)?"
 )
@@ -37,8 +37,8 @@ _MOST_FILES = 200
 def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, str]:
     """Return the variables that a script sets before it imports its framework, with their values.
 
-    What it imports from its own folder is read, too.
-    Raise NotWarm for a script that looks at what is loaded, or sets in another way what is read only once.
+    Files that it imports from its own folder are inspected too. Raise NotWarm for a script that reads `sys.modules`, or
+    that sets such a variable in any other way.
     """
     wanted = {name.encode() for name in _IMPORTS[framework]}
     uses = not wanted
@@ -46,7 +46,7 @@ def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, 
     for number, (path, text) in enumerate(_texts(command, workdir)):
         name = os.path.basename(path)  # noqa: PTH119
         if b"sys.modules" in text:
-            raise NotWarm(f"{name} looks at sys.modules")
+            raise NotWarm(f"{name} uses sys.modules")
         if b"\0" in text:
             raise NotWarm(f"{name} is not text")
         first = min((at for at, module in _imported(text) if module.partition(b".")[0] in wanted), default=None)
@@ -67,7 +67,7 @@ def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, 
 
 
 def check_secrets(names: Collection[str], framework: str) -> None:
-    """Raise NotWarm for a secret that has to be there when a framework is imported."""
+    """Raise NotWarm for a secret that a framework may read when it is imported."""
     for name in sorted(names):
         if _is_read_at_import(name):
             raise NotWarm(f"{name} is a secret, and may be read when {framework} is imported")
@@ -76,9 +76,9 @@ def check_secrets(names: Collection[str], framework: str) -> None:
 def derived(
     assigned: Iterable[tuple[str, frozenset[str]]], is_private: Callable[[str], bool], framework: str
 ) -> frozenset[str]:
-    """Return those of the variables that a line assigns whose values come from variables that are private.
+    """Return those of the variables that a shell command assigns whose values come from private variables.
 
-    Raise NotWarm for one that has to be there when a framework is imported.
+    Raise NotWarm for one that a framework may read when it is imported.
     """
     found: set[str] = set()
     for name, sources in assigned:
@@ -91,7 +91,7 @@ def derived(
 
 
 def credentials(names: Collection[str]) -> frozenset[str]:
-    """Return those of these variables that seem to hold a secret, and that no framework reads when it is imported."""
+    """Return those of these variables that seem to hold secrets, and that no framework reads when it is imported."""
     return frozenset(name for name in names if _CREDENTIAL.fullmatch(name.upper()) and not _is_read_at_import(name))
 
 
@@ -100,7 +100,7 @@ def _is_read_at_import(variable: str) -> bool:
 
 
 def check_shadows(command: Command, workdir: str, loaded: Collection[str]) -> None:
-    """Raise NotWarm where a file beside the script would be imported instead of what is loaded already."""
+    """Raise NotWarm if a file beside the script would be imported instead of a module that is already loaded."""
     folder = _folder(command, workdir)
     try:
         entries = sorted(os.listdir(folder))  # noqa: PTH208
@@ -111,11 +111,11 @@ def check_shadows(command: Command, workdir: str, loaded: Collection[str]) -> No
         if name in loaded and name != "__main__":
             package = not dot and os.path.exists(os.path.join(folder, entry, "__init__.py"))  # noqa: PTH110, PTH118
             if package or kind in ("py", "pyc") or kind.endswith("so"):
-                raise NotWarm(f"{entry} beside the script takes the place of a module that is loaded")
+                raise NotWarm(f"{entry} beside the script shadows a module that is already loaded")
 
 
 def _texts(command: Command, workdir: str) -> Iterator[tuple[str, bytes]]:
-    """The script, and whatever it imports that stands in its own folder."""
+    """Yield the script and the files that it imports from its own folder, with their content."""
     folder = _folder(command, workdir)
     waiting = [os.path.join(workdir, command.path)] if command.path else list(_files(folder, command.module.encode()))  # noqa: PTH118
     seen = set(waiting)
@@ -135,14 +135,14 @@ def _texts(command: Command, workdir: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _folder(command: Command, workdir: str) -> str:
-    """What Python puts in front of its path."""
+    """Return the folder that Python puts first on its path."""
     if command.module:
         return workdir
     return os.path.dirname(os.path.realpath(os.path.join(workdir, command.path)))  # noqa: PTH118, PTH120
 
 
 def _files(folder: str, name: bytes) -> Iterator[str]:
-    """The files in a folder that a module's name could mean."""
+    """Yield the files of a module with this name in a folder."""
     stem = os.path.join(folder, *os.fsdecode(name).split("."))  # noqa: PTH118
     for path in (f"{stem}.py", f"{stem}/__init__.py", f"{stem}/__main__.py"):
         if os.path.isfile(path):  # noqa: PTH113
@@ -150,7 +150,7 @@ def _files(folder: str, name: bytes) -> Iterator[str]:
 
 
 def _imported(text: bytes) -> Iterator[tuple[int, bytes]]:
-    """The modules that a text imports, and where it does."""
+    """Yield the modules that a text imports, with the position of each import."""
     for match in _IMPORT.finditer(text):
         if match[2] is not None:
             yield match.start(), match[2]

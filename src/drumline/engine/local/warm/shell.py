@@ -1,7 +1,7 @@
-"""What a shell makes of a line that does nothing but start Python: the words, variables and folder of that command.
+"""Find what a shell command that only starts Python executes: the arguments, variables and folder of that process.
 
-The line is not interpreted here. It is only checked to consist of parts without effects, and then the shell itself is
-asked: it runs the line with another program in front of Python, and that program is looked at.
+The shell command is not interpreted here. It is checked to consist of parts without side effects; then the shell runs
+it with another program in front of Python, and the arguments and variables of that program are read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from drumline.plan.command import IN_ORDER
 from drumline.record import Record
 from drumline.runtime import TRACE_DIR
 
-# Variables that a replica gets when its keeper starts: a line that names one starts cold.
+# Variables that a replica gets when its keeper starts: a shell command that uses one starts cold.
 GIVEN_LATER = (TRACE_DIR,)
 
 _SHELLS = ("sh", "bash", "dash")
 _KNOWN = ("bash", "dash")  # the files that `sh` may be
-_STAYS_PARENT = "dash"  # the one whose behaviour as a parent is known: `runtime/warm_fork.py` does the same
+_STAYS_PARENT = "dash"  # its behaviour as a parent is known: `runtime/warm_fork.py` does the same
 # Read when a shell starts; bash also reads ~/.bashrc if ssh seems to have started it.
 _START_FILES = ("BASH_ENV", "ENV")
 _SSH = ("SSH_CLIENT", "SSH2_CLIENT")
@@ -50,22 +50,22 @@ _USED = re.compile(rf"\$\{{?({_NAME})")
 _ASSIGNMENT = re.compile(rf"({_NAME})=")
 _EXPORTED = re.compile(rf"({_NAME})(?:=|\Z)")
 _PYTHON = re.compile(r"""["']?[A-Za-z0-9_./${}~+-]*python[0-9.]*["']?""")
-# Another value whenever a shell is asked.
+# Variables whose value changes with every shell.
 _CHANGING = re.compile(r"RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|LINENO|PPID")
 _OPTIONS = re.compile(r"-[ceuo]+")
 _OPTION_NAMES = ("errexit", "nounset", "pipefail")
 
-_PROGRAM = "/bin/./sh"  # as no other command is spelled
+_PROGRAM = "/bin/./sh"  # a spelling that no user's command has
 _PROGRAM_WORDS = (_PROGRAM, "-s", "--")
-_TELL_PID = b"echo $$\n"
+_PRINT_PID = b"echo $$\n"
 _ANSWER_SECONDS = 5.0
 
 
 class Executed(Record):
-    """The process that a command comes to: its words, variables and folder.
+    """The process that a command executes in the end: its arguments, variables and folder.
 
-    `parent` has the words of the shell that stays this process's parent, and none where there is no such shell.
-    `assigned` has the variables that a line sets, in order, each with those that its value may come from.
+    `parent` has the arguments of the shell that stays its parent; empty if there is no such shell.
+    `assigned` has the variables that the shell command sets, in order, each with those that its value may come from.
     """
 
     argv: tuple[str, ...]
@@ -75,7 +75,7 @@ class Executed(Record):
     assigned: tuple[tuple[str, frozenset[str]], ...] = ()
 
 
-_Command = list[tuple[str, int]]  # words as they are written, and where each begins
+_Command = list[tuple[str, int]]  # words as written, with their positions
 
 
 class _Line(Record):
@@ -120,15 +120,15 @@ def _check_environment(env: Mapping[str, str], kind: str) -> None:
 
 
 def _check_path(path: str, kind: str) -> None:
-    """Raise NotWarm where a shell may find another Python than `find_program`, or bash spells it in its own way."""
+    """Raise NotWarm if a shell may find another Python than `find_program`, or bash would spell it differently."""
     if not path:
         raise NotWarm("PATH is not set")
     if kind == "bash" and any(not os.path.isabs(folder) for folder in path.split(os.pathsep)):  # noqa: PTH117
-        raise NotWarm("PATH names a folder by where one stands")
+        raise NotWarm("PATH has a relative folder")
 
 
 def _find_line(argv: Sequence[str], name: str) -> int:
-    """Return where the line is among a shell's words, which have to be `-c` and options without an effect on it."""
+    """Return the index of the shell command in argv; before it only `-c` and known options are allowed."""
     at, letters = 1, ""
     while at < len(argv) and _OPTIONS.fullmatch(argv[at]):
         letters += argv[at]
@@ -137,12 +137,12 @@ def _find_line(argv: Sequence[str], name: str) -> int:
             break
         at += 1 + named
     if "c" not in letters or at >= len(argv) or argv[at].startswith(("-", "+")):
-        raise NotWarm(f"{name} {argv[at] if at < len(argv) else 'without a line'}")
+        raise NotWarm(f"{name} {argv[at] if at < len(argv) else 'without a command'}")
     return at
 
 
 def _read_line(line: str, name: str) -> _Line:
-    """Return where the Python command of a line begins, and what the line assigns; raise NotWarm for any other line."""
+    """Return where Python begins in a shell command, and what it assigns; raise NotWarm for anything else."""
     *before, last = _split(line, name) or [[]]
     assigned = _read_preparation(before, name)
     while last and _ASSIGNMENT.match(last[0][0]):
@@ -150,7 +150,7 @@ def _read_line(line: str, name: str) -> _Line:
     if len(last) > 1 and last[0][0] == "exec":
         last.pop(0)
     if not last or not _PYTHON.fullmatch(last[0][0]):
-        raise NotWarm(f"its line for {name} runs {last[0][0] if last else 'nothing'}, not Python")
+        raise NotWarm(f"its command for {name} runs {last[0][0] if last else 'nothing'}, not Python")
     return _Line(last[0][1], tuple(assigned))
 
 
@@ -160,7 +160,7 @@ def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str
     for command in commands:
         words = [text for text, _ in command]
         if not _is_preparation(words):
-            raise NotWarm(f"its line for {name} has another command: {words[0]}")
+            raise NotWarm(f"its command for {name} has another command: {words[0]}")
         if words[0] == "cd":
             assigned += [("OLDPWD", frozenset({"PWD"})), ("PWD", frozenset(_USED.findall(words[1])) | {"PWD"})]
         assigned += [_sources(word) for word in words if _ASSIGNMENT.match(word)]
@@ -168,26 +168,26 @@ def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str
 
 
 def _split(line: str, name: str) -> list[_Command]:
-    """Return the commands of a line: their words as they are written, and where each begins."""
+    """Split a shell command into simple commands: their words as written, with their positions."""
     commands: list[_Command] = [[]]
     at = 0
     while at < len(line):
         token = _TOKEN.match(line, at)
         if token is None:
-            raise NotWarm(f"its line for {name} has {line[at : at + 2].strip()!r}")
+            raise NotWarm(f"its command for {name} has {line[at : at + 2].strip()!r}")
         if token["separator"]:
             commands.append([])
         elif token["word"]:
             commands[-1].append((token["word"], at))
             for variable in _USED.findall(token["word"]):
                 if variable in GIVEN_LATER or _CHANGING.fullmatch(variable):
-                    raise NotWarm(f"its line for {name} has ${variable}")
+                    raise NotWarm(f"its command for {name} has ${variable}")
         at = token.end()
     return [words for words in commands if words]
 
 
 def _is_preparation(words: Sequence[str]) -> bool:
-    """Return whether a command does no more than change the folder or the variables of its shell."""
+    """Return whether a command only changes the folder or the variables of its shell."""
     if words[0] == "cd":
         return len(words) == 2 and not words[1].startswith("-")
     if words[0] == "export":
@@ -203,9 +203,9 @@ def _sources(assignment: str) -> tuple[str, frozenset[str]]:
 
 
 async def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> tuple[Executed, bool]:
-    """Run a line with our program in front of Python; return what that was started with.
+    """Run a shell command with another program in front of Python; return what that program was started with.
 
-    And whether the shell stays its parent; else it has become that program.
+    Also return whether the shell stays its parent.
     """
     try:
         process = subprocess.Popen(
@@ -220,44 +220,44 @@ async def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: 
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
-        raise NotWarm(f"{argv[0]} cannot be asked: {error}") from None
+        raise NotWarm(f"{argv[0]} cannot be run: {error}") from None
     with process:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
-                said = await _first_line(process)
-                if not said.strip().isdigit():
-                    first = said.decode(errors="replace").partition("\n")[0]
-                    raise NotWarm(f"{argv[0]} says {first!r}" if first else f"{argv[0]} starts nothing")
-                executed = _look_at(int(said))
+                output = await _first_line(process)
+                if not output.strip().isdigit():
+                    first = output.decode(errors="replace").partition("\n")[0]
+                    raise NotWarm(f"{argv[0]} prints {first!r}" if first else f"{argv[0]} starts nothing")
+                executed = _read_process(int(output))
                 assert process.stdin
-                process.stdin.close()  # without input its program ends
+                process.stdin.close()  # the program ends without input
                 await wait_ended(process.pid)
         except (OSError, TimeoutError):
             raise NotWarm(f"{argv[0]} does not answer") from None
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-        return executed, int(said) != process.pid
+        return executed, int(output) != process.pid
 
 
 async def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    """Return what a shell says before our program tells its pid, or else that."""
+    """Return the first output of a shell: its own, or the pid that the program in front of Python prints."""
     assert process.stdin
     assert process.stdout
     with suppress(BrokenPipeError):
-        process.stdin.write(_TELL_PID)
-    said = b""
-    while not said.endswith(b"\n"):
+        process.stdin.write(_PRINT_PID)
+    output = b""
+    while not output.endswith(b"\n"):
         await wait_readable(process.stdout.fileno())
         data = process.stdout.read(65536)
         if not data:
             break
-        said += data
-    return said
+        output += data
+    return output
 
 
-def _look_at(pid: int) -> Executed:
-    """Return what a process was started with; our program's own words are left out."""
+def _read_process(pid: int) -> Executed:
+    """Return what a process was started with, without the words of the program in front of Python."""
     words = _read_strings(pid, "cmdline")
     if words[: len(_PROGRAM_WORDS)] != [*_PROGRAM_WORDS] or len(words) == len(_PROGRAM_WORDS):
         raise NotWarm("its shell runs something else")
