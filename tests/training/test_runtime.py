@@ -265,7 +265,7 @@ def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_
         "same 0 True",
         "more 1",
         "cut 1",
-        "refused a model that goes on from a backup has to be built before fit(): begin it with an Input",
+        "refused a model must be built before fit() to continue from a backup: begin it with an Input",
         "anew 1 ['damaged-epoch-000003.weights.h5', 'damaged-epoch-000004.weights.h5', 'epoch-000001.weights.h5']",
         "deleted 1 False",
         lines[-1],

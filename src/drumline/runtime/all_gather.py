@@ -1,4 +1,4 @@
-"""Numbers of all workers, compared before they train."""
+"""Exchange numbers between all workers of a strategy."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 
-def all_gather(made: Any, numbers: list[int]) -> list[list[int]]:
-    """What every replica of a strategy has for these numbers, in the order of the replicas."""
+def all_gather(strategy: Any, numbers: list[int]) -> list[list[int]]:
+    """Return these numbers of every replica of a strategy, in the order of the replicas."""
 
     @tf.function  # type: ignore[untyped-decorator]
-    def everywhere() -> Any:
-        return made.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant([numbers]), axis=0))
+    def on_all() -> Any:
+        return strategy.run(lambda: tf.distribute.get_replica_context().all_gather(tf.constant([numbers]), axis=0))
 
-    return [list(row) for row in made.experimental_local_results(everywhere())[0].numpy().tolist()]
+    return [list(row) for row in strategy.experimental_local_results(on_all())[0].numpy().tolist()]

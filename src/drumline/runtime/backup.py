@@ -1,4 +1,4 @@
-"""A backup of a Keras 3 model after every epoch, from which all workers go on at the same one."""
+"""A backup of a Keras 3 model after every epoch, from which all workers continue at the same epoch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,10 @@ _KEPT = 2  # the last, and the one before in case the last cannot be read
 
 
 class Backup(keras.callbacks.Callback):  # type: ignore[misc]
-    """Saves weights and optimizer after every epoch, whole or not at all; restores the last when training begins.
+    """Saves weights and optimizer atomically after every epoch; restores the last backup when training begins.
 
-    A file's name says how many epochs it has seen, so a backup is one file that appears at once. Every worker takes
-    part in saving, since reading a model can be a collective, and only the chief's file is kept; everybody restores
-    that one.
+    The name of the file has the number of epochs. Every worker takes part in saving, since reading a model can be a
+    collective operation; only the chief's file is kept, and all workers restore it.
     """
 
     def __init__(self, folder: str, *, delete: bool) -> None:
@@ -33,9 +32,9 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
         self._damaged: list[Path] = []
 
     def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-        """Go on from the last backup, if there is one."""
+        """Restore the last backup, if there is one."""
         if not hasattr(self.model, "_initial_epoch"):
-            raise StartError(f"Keras {keras.__version__} cannot be told where to go on: install keras==3.15.1")
+            raise StartError(f"Keras {keras.__version__} cannot continue from an epoch: install keras==3.15.1")
         epochs = self._restore()
         seen = all_gather(self.model.distribute_strategy, [epochs])
         if len(set(map(tuple, seen))) > 1:
@@ -44,7 +43,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
                 f"not all workers see the same backup, but one after {counts} epochs: {self._folder} has to be a folder"
                 " that they share"
             )
-        self._put_aside()  # when everybody has looked
+        self._rename_damaged()  # after all workers have read
         if epochs:
             self.model._initial_epoch = epochs  # noqa: SLF001
             print(f"resumed after epoch {epochs}", flush=True)  # noqa: T201
@@ -63,12 +62,12 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
             partial.unlink()
 
     def on_train_end(self, logs: Any = None) -> None:  # noqa: ARG002
-        """Leave the backup for a run that goes on from it, or remove it."""
+        """Keep the backup for a later run, or remove it."""
         if self._delete and is_chief():
             shutil.rmtree(self._folder, ignore_errors=True)
 
     def _restore(self) -> int:
-        """Load the newest backup that can be read; return how many epochs it has seen, 0 if there is none."""
+        """Load the newest readable backup; return its number of epochs, 0 if there is none."""
         backups = self._backups()
         for path in backups:
             try:
@@ -81,22 +80,22 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
                 return int(path.name.removeprefix("epoch-").partition(".")[0])
         self._damaged = backups
         if backups:
-            _warn(f"no backup in {self._folder} can be read: this training begins anew")
+            _warn(f"no backup in {self._folder} can be read: the training starts from the beginning")
         return 0
 
-    def _put_aside(self) -> None:
-        """Rename what could not be read, or it would be taken for newer than what comes now."""
+    def _rename_damaged(self) -> None:
+        """Rename unreadable backups, so that they do not count as newer than the next ones."""
         for path in self._damaged if is_chief() else ():
             with suppress(OSError):
                 path.rename(path.with_name(f"damaged-{path.name}"))
 
     def _load(self, path: Path) -> None:
         if not self.model.built:
-            raise StartError("a model that goes on from a backup has to be built before fit(): begin it with an Input")
+            raise StartError("a model must be built before fit() to continue from a backup: begin it with an Input")
         optimizer = self.model.optimizer
         if optimizer is not None and not optimizer.built:
             with self.model.distribute_strategy.scope():
-                optimizer.build(self.model.trainable_variables)  # or what was saved of it has no place to go
+                optimizer.build(self.model.trainable_variables)  # so that its saved state can be loaded
         self.model.load_weights(path)
 
     def _backups(self) -> list[Path]:
@@ -108,7 +107,7 @@ def _warn(message: str) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Have a file on the disk before its name says that it is whole."""
+    """Write a file to the disk before it is renamed."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

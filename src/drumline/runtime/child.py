@@ -1,4 +1,4 @@
-"""Child processes of a process that may have an event loop or threads: fresh interpreters, never forks of it."""
+"""Start child processes as fresh interpreters, since a process with an event loop or threads is never forked."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def start_python(
     env: Mapping[str, str] | None = None,
     stdout: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start `main(*words)` of a module of drumline, in a session of its own, with these descriptors open.
+    """Start `main(*words)` of a module of drumline in its own session, with these descriptors open.
 
-    It is this very interpreter with the same folders to import from, whatever has become of the path of either. Raise
-    OSError if no process can be started.
+    It is the same interpreter with the same import path, also if its file was moved. Raise OSError if no process can be
+    started.
     """
     folders = [_FOLDER, *filter(None, sys.path)]
     program = f"import sys; sys.path += {folders}; from {module} import main; main(*sys.argv[1:])"

@@ -1,8 +1,8 @@
-"""Build a Python environment once: `environment.py ROOT PYTHON REQUIREMENT…`; whoever wants the same finds it there.
+"""Build a Python environment once: `environment.py ROOT PYTHON REQUIREMENT…`; later runs reuse it.
 
-An environment knows its own path, so it is built in its place; a mark that is written last says that it is whole. Who
-builds holds its lock alone, also by what he starts; who uses it holds the lock with others. What nobody used for long
-goes when another is built. A line `-c REQUIREMENT` only constrains the others.
+An environment contains its own path, so it is built in place; a marker file that is written last shows that it is
+complete. A builder, with the processes that it starts, holds an exclusive lock; users hold a shared lock. Environments
+that were not used for long are removed when another is built. `-c REQUIREMENT` only constrains the others.
 """
 
 from __future__ import annotations
@@ -45,19 +45,19 @@ KEEP_SECONDS = 30 * 86_400.0
 
 
 def folder_of(root: str, python: str, requirements: Sequence[str]) -> str:
-    """The folder of the environment that this interpreter and these requirements make; looks at nothing."""
+    """Return the folder of the environment with this interpreter and these requirements; reads no files."""
     machine = os.uname()
     key = json.dumps([1, machine.sysname, machine.machine, python, *requirements])
     first = next((line for line in requirements if not line.startswith("-")), "python")
-    last = first.partition(" ")[0].rpartition("/")[2]  # of a URL that has no name
+    last = first.partition(" ")[0].rpartition("/")[2]  # for a URL without a name
     name = re.split(r"[^A-Za-z0-9._-]", last, maxsplit=1)[0].strip("._-").lower()[:40] or "python"
     return os.path.join(root, f"{name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}")
 
 
 def is_ready(folder: str) -> bool:
-    """Return whether an environment is there and whole, and was built by this user.
+    """Return whether an environment is complete, works, and was built by this user.
 
-    One whose interpreter was uninstalled is not. One that another user has planted would be executed.
+    An environment of another user is not used, since its code would be executed.
     """
     try:
         mark = os.lstat(f"{folder}/{MARK}")
@@ -68,7 +68,7 @@ def is_ready(folder: str) -> bool:
 
 
 def use(folder: str) -> int | None:
-    """A descriptor that keeps an environment from being removed while any process has it; None if there is none."""
+    """Return a descriptor that keeps an environment from being removed while it is open; None if there is none."""
     for _ in range(20):
         if not is_ready(folder):
             return None
@@ -79,31 +79,31 @@ def use(folder: str) -> int | None:
             return lock
         if lock is not None:
             os.close(lock)
-        time.sleep(0.005)  # who looks whether it is used holds it for a moment
+        time.sleep(0.005)  # another process may hold it for a moment to check whether it is used
     return None
 
 
 def provide(root: str, python: str, requirements: Sequence[str]) -> str:
-    """Return the folder of a whole environment, built if it is not there; raise NotBuilt with a sentence.
+    """Return the folder of an environment, built if necessary; raise NotBuilt if that fails.
 
-    Who comes while another builds waits. Its interpreter is `bin/python` in it.
+    Wait if another process builds it. Its interpreter is `bin/python` in the folder.
     """
     folder = folder_of(root, python, requirements)
     if is_ready(folder):
-        say(f"{folder} is there already")
+        say(f"{folder} exists")
         return folder
     try:
         make_folder(root)
         lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if lock is None:
-            say(f"{folder} is being built by somebody else; waiting for that")
+            say(f"{folder} is being built by another process; waiting for it")
             lock = take_lock(folder, fcntl.LOCK_EX)
     except OSError as error:
         raise NotBuilt(f"cannot build {folder}: {error.strerror}") from None
     assert lock is not None
     try:
         if is_ready(folder):
-            say(f"{folder} is there now")
+            say(f"{folder} is ready now")
         else:
             _build(folder, python, requirements, lock)
             os.utime(lock)
@@ -112,16 +112,16 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
     finally:
         os.close(lock)
     for removed in remove_unused(root, KEEP_SECONDS):
-        say(f"removed {removed}, which nobody used for {KEEP_SECONDS / 86_400:.0f} days")
+        say(f"removed {removed}, which was not used for {KEEP_SECONDS / 86_400:.0f} days")
     return folder
 
 
 def remove_unused(root: str, older_than_seconds: float) -> Iterator[str]:
-    """Remove what nobody uses and nobody used for so long, and what an interrupted build left; say which."""
+    """Remove environments that were not used for so long, and what interrupted builds left; yield the former."""
     for folder in kept(root):
         if is_ready(folder) and time.time() - last_used(folder) < older_than_seconds:
             continue
-        with suppress(OSError):  # somebody else's, or a disk that is only read
+        with suppress(OSError):  # another user's folder, or a read-only disk
             lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if lock is None:
                 continue
@@ -135,7 +135,7 @@ def remove_unused(root: str, older_than_seconds: float) -> Iterator[str]:
 
 
 def kept(root: str) -> list[str]:
-    """All folders that are or were to become environments."""
+    """Return all folders of environments, including incomplete ones."""
     try:
         names = {name.removesuffix(".lock") for name in os.listdir(root)}
     except OSError:  # nothing was built yet
@@ -144,7 +144,7 @@ def kept(root: str) -> list[str]:
 
 
 def last_used(folder: str) -> float:
-    """When somebody began to use it, in seconds of the clock on the wall."""
+    """Return when its last use began, as a Unix time in seconds."""
     try:
         return os.stat(f"{folder}.lock").st_mtime
     except OSError:
@@ -152,7 +152,7 @@ def last_used(folder: str) -> float:
 
 
 def take_lock(folder: str, how: int) -> int | None:
-    """Lock a folder as flock(2) does; None if others have it and nobody is to wait."""
+    """Lock a folder with flock(2); None if it is locked and `how` has LOCK_NB."""
     path = f"{folder}.lock"
     while True:
         lock = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -164,13 +164,13 @@ def take_lock(folder: str, how: int) -> int | None:
         with suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(lock), os.stat(path)):
                 return lock
-        os.close(lock)  # it was removed while we waited
+        os.close(lock)  # the file was removed meanwhile
 
 
 def _remove(folder: str, *, with_lock: bool = False) -> None:
-    """Remove an environment, or what was to become one; its lock is ours, and who waits for it sees that it is gone."""
+    """Remove an environment, complete or not; this process holds its lock."""
     with suppress(FileNotFoundError):
-        os.unlink(f"{folder}/{MARK}")  # first: what is half removed is no environment
+        os.unlink(f"{folder}/{MARK}")  # first, so that an interrupted removal leaves no complete environment
     shutil.rmtree(folder, ignore_errors=True)
     if with_lock:
         os.unlink(f"{folder}.lock")
@@ -192,7 +192,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
 
 
 def main(root: str, python: str, *requirements: str) -> int:
-    """Provide an environment; an interrupt or TERM leaves nothing of it."""
+    """Provide an environment; an interrupt or TERM removes an incomplete one."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.umask(0o077)
     try:

@@ -1,4 +1,4 @@
-"""An exception that nobody caught, as data: what was raised, with which message, where, when."""
+"""An uncaught exception as data: its type, message, traceback and time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.runtime import TRACE_DIR
 from drumline.runtime.private import read_regular, write_file
 
 ERROR = "error"
-_LONGEST = 64 * 1024  # characters of a traceback, whose end says most
+_LONGEST = 64 * 1024  # characters of a traceback; the end is kept
 _LATEST = 1e11  # a time beyond this is damage
 
 _installed = False
@@ -31,7 +31,7 @@ class Error(NamedTuple):
 
 
 def read_error(path: str | os.PathLike[str]) -> Error | None:
-    """The exception that was kept here; None if there is none, or what is here is none."""
+    """Read a recorded exception; None if there is none, or the file is not valid."""
     try:
         found = json.loads(read_regular(path, 16 * _LONGEST))
         error = Error(found["type"], found["message"], found["traceback"], float(found["at"]))
@@ -41,7 +41,7 @@ def read_error(path: str | os.PathLike[str]) -> Error | None:
 
 
 def install() -> None:
-    """Put this in front of what prints exceptions; once, however often it is called."""
+    """Install an exception hook that records and then prints; idempotent."""
     global _installed  # noqa: PLW0603
     if _installed:
         return
@@ -49,7 +49,7 @@ def install() -> None:
     show = sys.excepthook
 
     def record_and_show(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-        with suppress(Exception):  # whatever is wrong with the recording, the exception itself has to be seen
+        with suppress(Exception):  # a failure to record must not hide the exception
             record(kind, error, where)
         show(kind, error, where)
 
@@ -57,7 +57,7 @@ def install() -> None:
 
 
 def record(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> None:
-    """Write the exception into this life's trace folder, if there is one; Ctrl-C is no error."""
+    """Write the exception into this incarnation's trace folder, if there is one; ignore KeyboardInterrupt."""
     folder = os.environ.get(TRACE_DIR)
     if not folder or issubclass(kind, KeyboardInterrupt):
         return

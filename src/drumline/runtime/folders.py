@@ -1,4 +1,4 @@
-"""Folders that are there when they are asked for."""
+"""Folders that are created when they are used."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _private: dict[str, Path] = {}
 
 
 def make(path: str | os.PathLike[str]) -> Path:
-    """Make a folder if it is missing."""
+    """Create a folder if it is missing; raise StartError if that fails."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StartError(f"{folder} cannot be made: {error.strerror}") from None
+        raise StartError(f"cannot create {folder}: {error.strerror}") from None
     return folder
 
 
 def private(path: str | os.PathLike[str]) -> Path:
-    """A folder of this process alone that stands for another; removed when Python ends.
+    """Return a private folder of this process in place of another; removed at exit.
 
-    It lies with the traces, so that what a killed process leaves goes with its run.
+    It is in the trace folder, so that it is removed with the run if the process is killed.
     """
     name = os.path.abspath(path)
     if name not in _private:
         try:
             folder = _make_private(os.environ.get(TRACE_DIR))
         except OSError as error:
-            raise StartError(f"no private folder can be made: {error.strerror}: {error.filename}") from None
+            raise StartError(f"cannot create a private folder: {error.strerror}: {error.filename}") from None
         atexit.register(_remove, folder, os.getpid())
         _private[name] = folder
     return _private[name]
 
 
-def _make_private(place: str | None) -> Path:
+def _make_private(parent: str | None) -> Path:
     try:
-        return Path(tempfile.mkdtemp(prefix="private-", dir=place))
+        return Path(tempfile.mkdtemp(prefix="private-", dir=parent))
     except OSError:
-        if place is None:
+        if parent is None:
             raise
-        return _make_private(None)  # where everybody may write
+        return _make_private(None)  # the system's folder for temporary files
 
 
 def _remove(folder: Path, owner: int) -> None:

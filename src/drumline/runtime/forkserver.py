@@ -1,8 +1,7 @@
 """The fork server: forks a keeper for each order of one supervisor.
 
-A supervisor has an event loop, and nothing is forked from such a process. The fork server is a fresh interpreter with
-one thread and one end of a socket pair, and holds nothing between two orders. It ends when the other end is closed;
-keepers outlive it.
+A process with an event loop is never forked. The fork server is a fresh interpreter with one thread and one end of a
+socket pair, and has no state between two orders. It ends when the other end is closed; keepers run on.
 """
 
 from __future__ import annotations
@@ -53,5 +52,5 @@ def main(descriptor: str) -> None:
     _rename(NAME)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; none is waited for here
     gc.disable()
-    gc.freeze()  # a collection in a keeper would copy all that it shares with this process
+    gc.freeze()  # a collection in a keeper would copy the shared memory
     serve(socket.socket(fileno=int(descriptor)))

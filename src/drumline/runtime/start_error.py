@@ -1,10 +1,10 @@
-"""Why a training cannot begin."""
+"""The error that ends a training before it starts."""
 
 from __future__ import annotations
 
 
 class StartError(SystemExit):
-    """A training that would fail or hang, stopped before it begins: uncaught, it prints its sentence and no traceback.
+    """The training would fail or hang. Uncaught, this prints its message without a traceback.
 
-    Exit code 1. An `except Exception` lets it through.
+    The exit code is 1. `except Exception` does not catch it.
     """

@@ -1,21 +1,21 @@
 """The warm process: imports a framework once, and forks replicas that have it already.
 
 Run as `python [OPTIONS] warm.py DESCRIPTOR FOLDER FRAMEWORK foreground|background MODULE…` by the interpreter of an
-environment, with a socket that listens in the folder; in the background it imports at low priority. When it has imported all, it
-locks the file `ready` there. A supervisor connects, says hello, and then sends one order for each replica, with its
-open descriptors. A keeper is forked for each, as the fork server forks it, and the replica from that: it becomes its
-script without starting an interpreter or importing anything. The warm process never runs what its user wrote.
+environment, with a socket that listens in the folder. In the background it imports at low priority. After the imports
+it locks the file `ready` there. A supervisor connects, sends `hello`, and then one order for each replica, with open
+descriptors. For each order a keeper is forked, and from that the replica, which runs its script without starting an
+interpreter or importing the framework. The warm process itself never runs the user's code.
 """
 
 from __future__ import annotations
 
-# The main module as Python makes it, before anything else is in it.
+# The attributes of a main module before anything is added.
 _NATIVE = {name: value for name, value in globals().items() if name.startswith("__")}
 
 import sys  # noqa: E402
 
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # our own folder is nothing to import from: it has a `keras` and a `tensorflow` of its own
+    del sys.path[0]  # this folder must not be imported from: it has a `keras` and a `tensorflow`
 
 import fcntl  # noqa: E402
 import gc  # noqa: E402
@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any, NoReturn  # noqa: E402
 
 
 def _load(name: str) -> ModuleType:
-    """A module from the file beside this one: the environment need not have drumline, nor need it show."""
+    """Load a module from the file beside this one: the environment may lack drumline."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")  # noqa: PTH100, PTH118, PTH120
     spec = importlib.util.spec_from_file_location(f"drumline.runtime.{name}", path)
     if spec is None or spec.loader is None:
@@ -52,13 +52,13 @@ else:
 
 
 _TICK_SECONDS = 10.0
-_HALF_A_REQUEST_SECONDS = 10.0
-_LONGEST_CHATTER = 65536
-_REST_SECONDS = 0.1
+_REQUEST_SECONDS = 10.0
+_LONGEST_OUTPUT = 65536
+_RETRY_SECONDS = 0.1
 
 
 class WarmProcess:
-    """Serves whoever connects; owns the listening socket and every connection."""
+    """Serves supervisors; owns the listening socket and every connection."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class WarmProcess:
         framework: str,
         modules: Sequence[str],
         unfit: str,
-        chatter: bytes,
+        import_output: bytes,
         generators: randomness.Generators,
         variables: Mapping[str, tuple[str | None, str | None]],
     ) -> None:
@@ -76,15 +76,15 @@ class WarmProcess:
         self._framework = framework
         self._modules = modules
         self._unfit = unfit
-        self._chatter = chatter
+        self._import_output = import_output
         self._generators = generators
         self._variables = variables
-        self._files = warm_imports.Files()
+        self._files = warm_imports.LoadedFiles()
         self._names = sorted({name.partition(".")[0] for name in sys.modules}.difference(sys.builtin_module_names))
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._connections: set[socket.socket] = set()
-        self._runs: set[socket.socket] = set()  # those of them who may want replicas
+        self._runs: set[socket.socket] = set()  # those that sent hello
         self._keep_seconds = 0.0
         self._idle_since = time.monotonic()
         self._began = time.time()
@@ -92,9 +92,9 @@ class WarmProcess:
         self._ready = _lock_ready(folder)
 
     def serve(self) -> warm_fork.Script:
-        """Serve until nobody wants it any more; returns only in a replica, with what that is to run."""
+        """Serve until it is not needed any more; return only in a replica, with the script that it runs."""
         while True:
-            for key, _ in self._selector.select(self._patience()):
+            for key, _ in self._selector.select(self._timeout()):
                 if key.fileobj is self._listener:
                     self._accept()
                 elif script := self._answer(key.fileobj):
@@ -102,7 +102,7 @@ class WarmProcess:
             if self._is_over():
                 self._exit()
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         if self._connections:
             return _TICK_SECONDS
         return max(0.0, min(_TICK_SECONDS, self._idle_since + self._keep_seconds - time.monotonic()))
@@ -113,22 +113,22 @@ class WarmProcess:
         return idle or not found or warm_imports.is_memory_short()
 
     def _exit(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
-        """End, and leave nothing; whoever comes next, perhaps upon this answer, begins another in the same place."""
+        """Remove the folder, send this answer and end; the next supervisor starts another process."""
         _remove(self._folder)
         if connection and answer:
             self._send(connection, answer)
-        os._exit(0)  # nothing here was ever used, so there is nothing to tidy up
+        os._exit(0)  # without exit handlers: nothing was used
 
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # there is no descriptor left: who comes waits until somebody leaves
-            time.sleep(_REST_SECONDS)
+        except OSError:  # no descriptor is free until a connection is closed
+            time.sleep(_RETRY_SECONDS)
             return
         if not unix.is_trusted(connection):
             connection.close()
             return
-        connection.settimeout(_HALF_A_REQUEST_SECONDS)
+        connection.settimeout(_REQUEST_SECONDS)
         self._connections.add(connection)
         self._selector.register(connection, selectors.EVENT_READ)
 
@@ -136,7 +136,7 @@ class WarmProcess:
         try:
             request, descriptors = unix.receive_request(connection, order.MOST_DESCRIPTORS)
         except (OSError, *order.MALFORMED):
-            self._forget(connection)
+            self._close_connection(connection)
             return None
         try:
             if request.get("do") == "hello":
@@ -148,14 +148,14 @@ class WarmProcess:
             elif request.get("do") == "stop":
                 self._exit(connection, {"pid": os.getpid()})
         except order.MALFORMED:
-            self._forget(connection)
+            self._close_connection(connection)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         return None
 
     def _hello(self, connection: socket.socket, request: Mapping[str, Any]) -> None:
-        """Say what is here; if the environment has changed since, somebody else had better be here."""
+        """Answer what is loaded; end if a file of the environment has changed since the import."""
         changed = self._files.changed()
         self._keep_seconds = float(request["keep"])
         self._runs.add(connection)
@@ -191,15 +191,15 @@ class WarmProcess:
             self._begun += "keeper" in answer
             self._send(connection, answer)
             return None
-        if self._chatter:
-            os.write(2, self._chatter)  # what importing says is said by each
+        if self._import_output:
+            os.write(2, self._import_output)  # each replica prints what the imports printed
         return scripts[0]
 
     def _become(self, script: warm_fork.Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
         warm_fork.set_up(script, argv, env)
         for name, (before, after) in self._variables.items():
             if env.get(name) != before:
-                continue  # importing would have found another value, and might have left it alone
+                continue  # the import would have found another value
             if after is None:
                 del os.environ[name]
             else:
@@ -207,7 +207,7 @@ class WarmProcess:
         randomness.reseed(self._generators)
 
     def _close_own(self) -> None:
-        """Close whatever is the warm process's alone."""
+        """Close what only the warm process needs."""
         for connection in (self._listener, *self._connections):
             connection.close()
         if self._ready is not None:
@@ -218,9 +218,9 @@ class WarmProcess:
         try:
             connection.sendall(json.dumps(answer).encode() + b"\n")
         except OSError:
-            self._forget(connection)
+            self._close_connection(connection)
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _close_connection(self, connection: socket.socket) -> None:
         if connection in self._connections:
             self._connections.remove(connection)
             self._runs.discard(connection)
@@ -229,10 +229,12 @@ class WarmProcess:
             self._idle_since = time.monotonic()
 
 
-def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], *, in_background: bool) -> warm_fork.Script:
-    """Be a warm process; returns only in a replica."""
+def start(
+    descriptor: int, folder: str, framework: str, modules: Sequence[str], *, in_background: bool
+) -> warm_fork.Script:
+    """Run as a warm process; return only in a replica."""
     os.chdir("/")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers are nobody's to wait for
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; none is waited for here
     listener = socket.socket(fileno=descriptor)
     listener.listen(64)
     if warm_imports.is_memory_short():
@@ -241,7 +243,7 @@ def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], 
     restore_priority = priority.lower_priority() if in_background else lambda: None
     unfit, generators = "", randomness.Generators(())
     before, variables = randomness.seed_random(), dict(os.environ)
-    gc.disable()  # what is imported stays: looking for garbage takes a sixth of the time
+    gc.disable()  # imported objects stay; collecting takes a sixth of the import time
     try:
         warm_imports.import_modules(framework, modules)
         generators = randomness.find_generators(before)
@@ -250,14 +252,16 @@ def start(descriptor: int, folder: str, framework: str, modules: Sequence[str], 
         unfit = str(reason)
     sys.stdout.flush()
     sys.stderr.flush()
-    gc.freeze()  # a collector that walks over what was imported would make everybody a copy of it
+    gc.freeze()  # a collection in a fork would copy the shared memory
     warm_imports.release_code_pages()
     restore_priority()
-    return WarmProcess(folder, listener, framework, modules, unfit, _chatter(), generators, _changed(variables)).serve()
+    return WarmProcess(
+        folder, listener, framework, modules, unfit, _import_output(), generators, _changed(variables)
+    ).serve()
 
 
 def _lock_ready(folder: str) -> int | None:
-    """Show that this process serves, and return what shows it; None where that cannot be written."""
+    """Create and lock the file `ready`; return None if it cannot be written."""
     try:
         ready = os.open(f"{folder}/ready", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(ready, fcntl.LOCK_EX)
@@ -281,17 +285,17 @@ def _changed(before: Mapping[str, str]) -> dict[str, tuple[str | None, str | Non
     return {name: values for name, values in found.items() if values[0] != values[1]}
 
 
-def _chatter() -> bytes:
-    """What importing has said into the file that is our output."""
-    with open("/proc/self/fd/2", "rb") as said:  # noqa: PTH123
-        return said.read(_LONGEST_CHATTER)
+def _import_output() -> bytes:
+    """Return what the imports wrote to stderr, which is a file."""
+    with open("/proc/self/fd/2", "rb") as output:  # noqa: PTH123
+        return output.read(_LONGEST_OUTPUT)
 
 
 if __name__ == "__main__":
     _script = start(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[5:], in_background=sys.argv[4] == "background")
     _main = warm_fork.main_module(_script, _NATIVE)
     for _name in [name for name, module in sys.modules.items() if module is sys.modules["__main__"]]:
-        sys.modules[_name] = _main  # multiprocessing has a second name for it
+        sys.modules[_name] = _main  # multiprocessing uses a second name
     try:
         if _script.module:
             import runpy

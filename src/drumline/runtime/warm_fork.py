@@ -1,4 +1,4 @@
-"""A fork of a warm process made into what Python makes of itself before it runs a script."""
+"""Set up a fork of a warm process like a new Python process before it runs its script."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _PR_SET_MM = 35
 _PR_SET_MM_MAP = 14
 _NO_DESCRIPTOR = 0xFFFFFFFF
 
-_shown: Any = None  # the kernel reads it for as long as this process lives
+_shown: Any = None  # the kernel reads it while this process runs
 
 
 class Script(NamedTuple):
-    """What a replica is to run: a file, or a module by its name; and the words of the shell that stays its parent."""
+    """The script of a replica: a file or a module's name; and the arguments of the shell that stays its parent."""
 
     path: str
     module: str
@@ -30,9 +30,9 @@ class Script(NamedTuple):
 
 
 def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Be this command's process, in the folder where it is to work, with its environment."""
+    """Set up this process as the command, with its environment, in the current folder."""
     if script.shell:
-        _begin_below_shell(script.shell, env)
+        _fork_below_shell(script.shell, env)
     os.environ.clear()
     os.environ.update(env)
     time.tzset()
@@ -40,7 +40,7 @@ def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
-    _forget_the_past()
+    _reset_import_state()
     sys.orig_argv = list(argv)
     sys.argv = ["-m", *argv[argv.index("-m") + 2 :]] if script.module else list(argv[argv.index(script.path) :])
     if not getattr(sys.flags, "safe_path", False):
@@ -49,13 +49,14 @@ def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
     gc.enable()
 
 
-def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
-    """Go on in a child, while this process does what dash does for a command in the foreground.
+def _fork_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
+    """Return in a child, while this process behaves as dash does for a foreground command.
 
-    A signal ends it, as it ends dash. The end of the child by a signal is an exit code, and named in the log.
+    A signal ends it, as it ends dash. If a signal ends the child, its number gives the exit code, and its name is
+    written to the log.
     """
     own_name = _rename(os.path.basename(words[0]))  # noqa: PTH119
-    _show_as(words, env)  # before the child can look at its parent
+    _show_as(words, env)  # before the child can read its parent's command line
     pid = os.fork()
     if pid == 0:
         _rename(own_name)
@@ -64,7 +65,7 @@ def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
     try:
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)  # the fault handler's among them
+                signal.signal(number, signal.SIG_DFL)  # also those of faulthandler
         status = os.waitpid(pid, 0)[1]
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
@@ -79,7 +80,7 @@ def _begin_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def _rename(name: str) -> str:
-    """Give this process a name, and return the one that it had."""
+    """Set the name of this process, and return the previous one."""
     with suppress(OSError), open("/proc/self/comm", "r+", encoding="utf-8", errors="surrogateescape") as comm:  # noqa: PTH123
         before = comm.read().rstrip("\n")
         comm.seek(0)
@@ -88,8 +89,8 @@ def _rename(name: str) -> str:
     return name
 
 
-def _forget_the_past() -> None:
-    """Have what modules noted when they were imported be as if that were now: time and place."""
+def _reset_import_state() -> None:
+    """Reset the time, folder and key that modules recorded when they were imported."""
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.__dict__["ORIGINAL_DIR"] = os.getcwd()  # noqa: PTH109
@@ -100,7 +101,7 @@ def _forget_the_past() -> None:
 
 
 def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Let `ps`, and whoever else looks, see this command and environment, where the system allows that."""
+    """Show this command and environment in /proc, as for `ps`, if the system allows that."""
     import ctypes  # noqa: PLC0415
 
     global _shown  # noqa: PLW0603
@@ -109,7 +110,7 @@ def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
     with suppress(OSError, ValueError, AttributeError, IndexError):
         _shown = ctypes.create_string_buffer(words + variables)
         with open("/proc/self/stat", encoding="utf-8", errors="replace") as stream:  # noqa: PTH123
-            fields = ["", "", "", *stream.read().rpartition(")")[2].split()]  # numbered as the manual does
+            fields = ["", "", "", *stream.read().rpartition(")")[2].split()]  # numbered from 1 as in proc(5)
         libc = ctypes.CDLL(None)
         libc.sbrk.restype = ctypes.c_void_p
         begin = ctypes.addressof(_shown)
@@ -121,7 +122,7 @@ def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def main_module(script: Script, native: Mapping[str, object]) -> ModuleType:
-    """A main module as Python makes it, from what an unused one has."""
+    """Return a new main module with the attributes of an unused one."""
     module = ModuleType("__main__")
     module.__dict__.clear()
     module.__dict__.update(native, __doc__=None)
@@ -135,7 +136,7 @@ def main_module(script: Script, native: Mapping[str, object]) -> ModuleType:
 
 
 def hide_own_frame(hook: Callable[..., object]) -> Callable[..., object]:
-    """A hook for the last exception that shows it as if nothing had been below the script."""
+    """Return an exception hook that removes drumline's frame below the script."""
 
     def show(kind: Any, error: BaseException, trace: Any) -> None:
         sys.excepthook = hook

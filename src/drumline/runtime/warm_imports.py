@@ -1,4 +1,4 @@
-"""What a warm process imports, and whether a fork of it would be as good as a process that was started by itself."""
+"""The imports of a warm process, and checks that its forks behave like new processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import ModuleType
 _EXITING = 4  # the flag of a thread that is about to end, in /proc/PID/task/TID/stat
 
 _MADV_DONTNEED = 4
-_LEAST_MEMORY = 0.05  # of all; with less to be had, what is only convenient goes
+_LEAST_MEMORY = 0.05  # of all; with less available, warm processes end
 
 
 class Unforkable(Exception):  # noqa: N818
-    """No replica that is forked from here would be as one that is started by itself; says why."""
+    """Forks of this process would differ from new processes; the message says why."""
 
 
 def import_modules(framework: str, modules: Sequence[str]) -> None:
@@ -33,15 +33,15 @@ def import_modules(framework: str, modules: Sequence[str]) -> None:
     check_threads()
     check_origins(sys.modules)
     if modules:
-        # The objects of an import are frozen in forks, so the collection at the end of Python passes them by. Packages
-        # may do something when they are freed: write what a file has in its buffer, or print reports of leaks.
+        # Imported objects are frozen in forks, so the collection at exit would skip them. Packages may do something
+        # when they are freed: flush a file, or print reports of leaks.
         atexit.register(gc.unfreeze)
 
 
 def check_threads() -> None:
-    """Refuse threads: a fork would not have them. Those for linear algebra end at a fork, and begin when needed."""
+    """Raise Unforkable for threads, which a fork would not have; those for linear algebra end at a fork."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of threads
+        warnings.simplefilter("ignore")  # warnings about threads
         pid = os.fork()
     if not pid:
         os._exit(0)
@@ -61,7 +61,7 @@ def _is_running(thread: str) -> bool:
 
 
 def check_origins(modules: Mapping[str, ModuleType]) -> None:
-    """Refuse whatever does not come with the environment: it may change with every run, or ask who it is."""
+    """Raise Unforkable for modules from outside the environment: they may change with every run."""
     named = (sys.prefix, sys.base_prefix, *_site_folders())
     homes = tuple(f"{path}/" for each in named for path in (each, os.path.realpath(each)))
     library = os.path.dirname(os.__file__)  # noqa: PTH120
@@ -70,32 +70,32 @@ def check_origins(modules: Mapping[str, ModuleType]) -> None:
         file = getattr(module, "__file__", None)
         if module is modules.get("__main__") or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
-        # That of a distribution stands in Python's own library, if only as a link. To ask that of all takes 0.2 s.
-        if name in ("sitecustomize", "usercustomize") and not _stands_in(library, own, file):
+        # A distribution has its own in Python's library, if only as a link. Checking all modules so takes 0.2 s.
+        if name in ("sitecustomize", "usercustomize") and not _is_in_library(library, own, file):
             raise Unforkable(f"there is a {name}, {file}")
         if not file.startswith(homes) and not os.path.realpath(file).startswith(homes):
             raise Unforkable(f"{name} would be imported from {file}, which is not the environment's")
 
 
-def _stands_in(library: str, own: str, file: str) -> bool:
+def _is_in_library(library: str, own: str, file: str) -> bool:
     return os.path.dirname(file) == library or os.path.realpath(file).startswith(own)  # noqa: PTH120
 
 
 def _site_folders() -> list[str]:
-    import site  # noqa: PLC0415 - nobody else needs it
+    import site  # noqa: PLC0415 - only needed here
 
     return [*site.getsitepackages(), site.getusersitepackages(), os.path.dirname(os.__file__)]  # noqa: PTH120
 
 
-class Files:
-    """The files of every module that is loaded, as they are now."""
+class LoadedFiles:
+    """The files of all loaded modules, with their stamps."""
 
     def __init__(self) -> None:
         names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         self._known = {name: _stamp(name) for name in names if isinstance(name, str)}
 
     def changed(self) -> str:
-        """The first that is not as it was, if any."""
+        """Return the first file that has changed, if any."""
         return next((name for name, stamp in self._known.items() if _stamp(name) != stamp), "")
 
 
@@ -108,20 +108,20 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def release_code_pages() -> None:
-    """Have no pages of libraries' code in memory on our own account: whoever runs them finds them in the cache."""
+    """Drop the pages of libraries' code from this process; forks read them from the page cache."""
     import ctypes  # noqa: PLC0415
 
     libc = ctypes.CDLL(None)
     with suppress(OSError, ValueError), open("/proc/self/maps", encoding="utf-8") as maps:  # noqa: PTH123
         for line in maps:
             addresses, rights, _, _, inode, *_ = line.split()
-            if rights == "r-xp" and inode != "0":  # nobody has ever written there
+            if rights == "r-xp" and inode != "0":  # never written
                 begin, end = (int(address, 16) for address in addresses.split("-"))
                 libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_DONTNEED)
 
 
 def is_memory_short() -> bool:
-    """Whether others need the memory more than whoever only waits."""
+    """Return whether little memory is available, so that an idle process should end."""
     try:
         with open("/proc/meminfo", encoding="ascii") as stream:  # noqa: PTH123
             sizes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in stream)}

@@ -130,13 +130,13 @@ def test_of_two_runs_that_want_the_same_one_builds_and_the_other_waits(workspace
     one = workspace.train(SPEC)
     workspace.wait_numbers("calls", 1)
     other = workspace.train(SPEC)
-    wait_until(lambda: "is being built by somebody else" in said(other))
+    wait_until(lambda: "is being built by another process" in said(other))
     workspace.write("go", "")
     for run in (one, other):
         run.wait_for(Phase.FINISHED)
         assert said(run, "worker.1") == f"1.2 {environments(workspace)[0]}\n"
     assert len(workspace.numbers("calls")) == 2
-    assert "is there now" in said(other)
+    assert "is ready now" in said(other)
 
 
 @pytest.mark.usefixtures("uv")
@@ -258,7 +258,7 @@ def test_a_wheel_counts_by_its_content_and_what_nobody_used_for_a_month_goes_whe
     second = workspace.train(text)
     second.wait_for(Phase.FINISHED)
     assert said(second, "worker.0") == "mended\n"
-    assert f"drumline: removed {old}, which nobody used for 30 days" in said(second)
+    assert f"drumline: removed {old}, which was not used for 30 days" in said(second)
     assert old not in environments(workspace)
     plan = first.folder.plan()
     assert plan.environment

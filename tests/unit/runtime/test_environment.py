@@ -99,7 +99,7 @@ def test_only_what_is_marked_and_has_its_interpreter_is_an_environment(tmp_path:
 def test_who_finds_it_there_builds_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = put(tmp_path)
     assert provide(str(tmp_path), PYTHON, ["snare"]) == folder
-    assert capfd.readouterr().out == f"drumline: {folder} is there already\n"
+    assert capfd.readouterr().out == f"drumline: {folder} exists\n"
 
 
 def test_use_is_written_down_and_keeps_it(tmp_path: Path) -> None:
