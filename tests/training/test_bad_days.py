@@ -79,7 +79,7 @@ def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(workspa
         assert {"resumed after epoch 1", "epochs 3"} <= set(lines)
     # Fewer files than workers are one sentence.
     assert any(
-        sentence.startswith("the data has less files than there are workers")
+        sentence.startswith("the data has fewer files than there are workers")
         for lines in printed.values()
         for sentence in refusals(lines)
     )

@@ -205,7 +205,7 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
     code = ASK.format(texts=json.dumps(list(asked)))
     env = {"PYTHONPATH": str(ROOT / "src"), "DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "x.0"}
     printed = run([str(find_python("tensorflow")), "-c", code], tmp_path, env)
-    assert printed.count("warning: there is no TF_CONFIG, so worker.1 trains alone: `framework: tensorflow` gives") == 2
+    assert printed.count("warning: there is no TF_CONFIG, so worker.1 trains alone: `framework: tensorflow` sets") == 2
     answers = re.findall(r"^answer (.*)$", printed, re.M)
     wrong = [
         (text, had) for (text, wanted), had in zip(asked.items(), answers, strict=True) if not had.startswith(wanted)
@@ -222,7 +222,7 @@ def test_keras_3_fits_evaluates_and_predicts_on_several_workers(workspace: Works
     for lines in (first, second):
         assert {"built True", "SIGTERM ends it", "heartbeats 30000"} <= set(lines)
         assert "warning: the workers have different versions of TensorFlow: 2.20.1, 2.21.0" in lines
-        assert len([line for line in lines if line.startswith("warning: if the last batch has less rows than")]) == 1
+        assert len([line for line in lines if line.startswith("warning: if the last batch has fewer rows than")]) == 1
         sentence, unshared = refusals(lines)
         assert unshared.startswith("not all workers see the same backup, but one after 1, 0 epochs: ")
         assert sentence.startswith("steps_per_execution=2 does not work in Keras 3 on several workers: leave it at 1")
@@ -271,7 +271,7 @@ def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_
         lines[-1],
     ]
     assert lines[-1].startswith(f"refused the backup in {tmp_path}/checkpoint/legacy")
-    assert lines[-1].endswith("; remove it to begin anew")
+    assert lines[-1].endswith("; remove it to start from the beginning")
     assert [line for line in lines if line.startswith("resumed")] == [
         "resumed after epoch 3",
         "resumed after epoch 3",

@@ -135,7 +135,7 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
         return
     finally:
         _stop(server)
-    if code == tensorboard.NOT_TO_BE_HAD:
+    if code == tensorboard.NOT_AVAILABLE:
         raise EngineError("TensorBoard was not found, see above", hint="`pip install tensorboard` installs it")
     raise EngineError(f"TensorBoard exited with code {code}")
 

@@ -16,7 +16,7 @@ from drumline.runtime.private import read_regular, write_file
 
 ERROR = "error"
 _LONGEST = 64 * 1024  # characters of a traceback; the end is kept
-_LATEST = 1e11  # a time beyond this is damage
+_LATEST = 1e11  # a later time is invalid
 
 _installed = False
 

@@ -1,4 +1,4 @@
-"""Fill the folder of an environment: with uv if there is one, else with venv and pip; say how far it is."""
+"""Install packages into an environment with uv, or with venv and pip, and print the progress."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from configparser import RawConfigParser
 from contextlib import suppress
 from pathlib import Path
 
-# Appended, so that it hides nothing; through a variable, so that no environment is tied to one version of drumline.
+# Appended, so that it shadows nothing; by a variable, so that the environment works with any version of drumline.
 _LINK = "import os, sys; sys.path += filter(None, [os.environ.get('DRUMLINE_RUNTIME')])\n"
-# What would turn the build away from the environment, or away from what its name says.
+# Variables that would change where or what is installed.
 _NOT_FOR_BUILDS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "UV_PYTHON")
 _PIP_TO_UV = {
     "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_EXTRA_INDEX_URL", "find-links": "UV_FIND_LINKS",
     "no-index": "UV_NO_INDEX", "trusted-host": "UV_INSECURE_HOST", "cert": "SSL_CERT_FILE",
 }  # fmt: skip
-_NEWS = re.compile(
+_PROGRESS = re.compile(
     r"\s*(Collecting|Downloading|Building|Installing build dependencies|Installing collected packages|Resolved|Prepared"
     r"|Installed|Built)\b"
 )
 _LAST_LINES = 30
-_SAY_EVERY_SECONDS, _STILL_AFTER_SECONDS = 3.0, 10.0
+_PRINT_SECONDS, _REPEAT_SECONDS = 3.0, 10.0
 
 
 class NotBuilt(Exception):  # noqa: N818
-    """An environment could not be built; nothing of it is left."""
+    """An environment could not be built; its folder was removed."""
 
 
 def install(folder: str, python: str, requirements: Sequence[str], lock: int) -> int:
-    """Make an environment in this folder and install these; return how many packages it has, or raise NotBuilt.
+    """Make an environment in this folder and install these; return its number of packages, or raise NotBuilt.
 
-    Everybody who is started for that inherits the lock: who was left behind by a builder that was killed is waited for.
+    All processes started for that inherit the lock, so that those of a killed builder are waited for.
     """
     uv = shutil.which("uv")
     wanted = ", ".join(line for line in requirements if not line.startswith("-"))
@@ -55,7 +55,7 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
         make = [uv, "venv", "--no-project", "--allow-existing", "--python", python, folder]
         words = [uv, "pip", "install", "--python", own, *alone]
     else:
-        # From 22.3 on, the pip that is there installs elsewhere, too: another would be a second of work and 20 MB.
+        # From 22.3 on, pip can install into another environment; a pip of its own would take a second and 20 MB.
         outside = not subprocess.run(
             [python, "-m", "pip", "--python", python, "--version"],
             cwd="/",
@@ -76,13 +76,13 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
 
 
 def say(text: str) -> None:
-    """Say something of the build, at once."""
+    """Print a line about the build at once."""
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
 
 
 def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
-    """As files, where both installers read options and fill in `${VARIABLES}` too."""
+    """Write requirement files, in which installers accept options and `${VARIABLES}`; return the arguments."""
     constraints = [line[3:] for line in requirements if line.startswith("-c ")]
     wanted = [line for line in requirements if not line.startswith("-c ")]
     words = []
@@ -97,11 +97,11 @@ def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
 def _run(
     command: Sequence[str], environ: Mapping[str, str], lock: int, purpose: str, packages: Path | None = None
 ) -> None:
-    """Run a part of the build and say how far it is; of one that fails, show the last lines and raise NotBuilt."""
+    """Run a command of the build and print its progress; if it fails, print its last lines and raise NotBuilt."""
     process = subprocess.Popen(
         command,
         env=environ,
-        cwd="/",  # whatever stands in the folder from which somebody trains changes no environment
+        cwd="/",  # no file of the project changes the environment
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -125,11 +125,11 @@ def _run(
 
 
 def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | None) -> Sequence[str]:
-    """Read what an installer says until it ends; say what is new now and then, and return the last lines."""
+    """Read the output of an installer until it ends, print its progress, and return the last lines."""
     assert process.stdout
     began = said = time.monotonic()
     last: deque[str] = deque(maxlen=_LAST_LINES)
-    rest, news, found, still = b"", "", 0, purpose
+    rest, news, found, last_news = b"", "", 0, purpose
     while True:
         if select.select([process.stdout], [], [], 1.0)[0]:
             data = os.read(process.stdout.fileno(), 65536)
@@ -137,14 +137,17 @@ def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | Non
             for line in (raw.decode(errors="replace").rstrip() for raw in lines):
                 last.append(line)
                 found += line.lstrip().startswith(("Collecting ", "Processing "))
-                news = line.partition(" (from ")[0].strip() if _NEWS.match(line) else news
+                news = line.partition(" (from ")[0].strip() if _PROGRESS.match(line) else news
             if not data:
                 last.extend([rest.decode(errors="replace")] if rest else [])
                 return last
         now = time.monotonic()
-        if now - said >= (_SAY_EVERY_SECONDS if news else _STILL_AFTER_SECONDS):
-            still, count = news or still, f"{found} found, {_installed(packages)} installed; " if packages else ""
-            say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{still[:80]}")
+        if now - said >= (_PRINT_SECONDS if news else _REPEAT_SECONDS):
+            last_news, count = (
+                news or last_news,
+                f"{found} found, {_installed(packages)} installed; " if packages else "",
+            )
+            say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{last_news[:80]}")
             said, news = now, ""
 
 
@@ -153,36 +156,36 @@ def _installed(packages: Path) -> int:
 
 
 def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Where packages come from, as pip was told; uv reads none of pip's files and variables.
+    """Return pip's settings of where packages come from as variables for uv, which does not read them itself.
 
-    The files are read here: a Python of a distribution may have no pip that could be asked.
+    The files are read here, since a distribution's Python may have no pip.
     """
-    said = RawConfigParser(strict=False)
-    for file in _files_of_pip(python, environ):  # the later ones overrule those before
+    config = RawConfigParser(strict=False)
+    for file in _files_of_pip(python, environ):  # later files override earlier ones
         with suppress(OSError, ConfigError, UnicodeDecodeError):
-            said.read(file, encoding="utf-8")
-    parts = filter(said.has_section, ("global", "install"))
-    known = {name.replace("_", "-"): value for part in parts for name, value in said.items(part)}
+            config.read(file, encoding="utf-8")
+    parts = filter(config.has_section, ("global", "install"))
+    known = {name.replace("_", "-"): value for part in parts for name, value in config.items(part)}
     for name in _PIP_TO_UV:
         if given := environ.get(f"PIP_{name.upper().replace('-', '_')}"):
             known[name] = given
     between = {"find-links": ","}
-    told = {
+    settings = {
         uvs: between.get(name, " ").join(known[name].split()) for name, uvs in _PIP_TO_UV.items() if known.get(name)
     }
-    return {name: value for name, value in told.items() if name not in environ}
+    return {name: value for name, value in settings.items() if name not in environ}
 
 
 def _files_of_pip(python: str, environ: Mapping[str, str]) -> list[str]:
     home, named = environ.get("HOME", ""), environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
-    everybodys = [*reversed(environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"))]
-    ones_own = [f"{home}/.pip/pip.conf", f"{environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/pip/pip.conf"]
+    system = [*reversed(environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":"))]
+    user = [f"{home}/.pip/pip.conf", f"{environ.get('XDG_CONFIG_HOME') or f'{home}/.config'}/pip/pip.conf"]
     return [
-        *(f"{folder}/pip/pip.conf" for folder in everybodys),
+        *(f"{folder}/pip/pip.conf" for folder in system),
         "/etc/pip.conf",
-        *([] if os.path.exists(named) else ones_own),
+        *([] if os.path.exists(named) else user),
         f"{os.path.dirname(os.path.dirname(python))}/pip.conf",
         *filter(None, [named]),
     ]

@@ -1,15 +1,15 @@
-"""The keeper of one replica: starts it, outlives it, and leaves its traces on disk.
+"""The keeper of one replica: starts it, outlives it, and records its exit on disk.
 
-A keeper lives in a session of its own, so that no signal meant for the replica's group reaches it, and is the
-subreaper of everything the replica starts. Its trace is one file that it holds locked: a line when the process
-becomes the replica, a line with how that ended, a last one when nothing of it is alive; only then it
-leaves. Unlocked and without the second line, nobody saw the end; without the last, somebody may be left. The file
-has its full length before anything starts, so that no full disk keeps an end from being written.
+A keeper has its own session, so that signals to the replica's group do not reach it, and is the subreaper of all
+processes that the replica starts. It holds a lock on its trace file and writes a line when the process becomes the
+replica, a line with its exit, and a last one when no process of it is left; then it ends. In an unlocked trace without
+the exit, the end was not seen; without the last line, processes may be left. The file has its full length before
+anything starts, so that a full disk loses no exit.
 
 A keeper also starts the next supervisor of its run when the last one has died: see `SupervisorWatch`.
 
-It is one file, and imports the standard library only: a warm process loads it by its path, in an environment that need
-not have drumline.
+It is one file, and imports the standard library only: a warm process loads it by its path, in an environment that may
+lack drumline.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
-# In a run's folder: held by its supervisor, with its pid until it leaves in order; how often keepers have started one.
+# In a run's folder: locked by its supervisor, with its pid until it ends in order; how often keepers started one.
 SUPERVISOR_LOCK = "supervisor.lock"
 SUPERVISOR_LOG = "supervisor.log"
 SUPERVISOR_RETURNS = "supervisor.returns"
-MOST_RETURNS = 5  # in the life of a run
+MOST_RETURNS = 5  # for each run
 _PAUSE_SECONDS = 1.0  # before the second return, twice as long before the third
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _CLONE_PARENT = 0x8000
 _SYS_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
-_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # and programs expect that nobody does
+_IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)  # programs expect the default
 _OWN_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Process(NamedTuple):
-    """A living process of this machine, who started it, and the session it is in."""
+    """A running process, its parent, and its session."""
 
     pid: int
     parent: int
@@ -57,13 +57,13 @@ class Process(NamedTuple):
 
 
 def now() -> float:
-    """Seconds of a clock that never goes back, counts sleep, and is the same in every process until the next boot."""
+    """Return seconds since boot, including sleep: the same clock in every process."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
 
 
 def boot_id() -> str:
-    """Which boot of this machine it is; processes of another are gone."""
+    """Return the id of this boot; processes of an earlier boot have ended."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as stream:  # noqa: PTH123
             return stream.read().strip()
@@ -73,18 +73,18 @@ def boot_id() -> str:
 
 @cache
 def _libc() -> ctypes.CDLL:
-    """The system's library; every fork of ours has it already."""
+    """Return the C library, loaded once."""
     return ctypes.CDLL(None, use_errno=True)
 
 
 def become_subreaper() -> None:
-    """Adopt every orphan among our descendants, where the system can."""
+    """Become the parent of orphaned descendants (Linux only)."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_with_parent() -> None:
-    """Be killed when whoever started us ends, where the system can."""
+    """Be killed when the parent process ends (Linux only)."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -93,10 +93,9 @@ Become = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
 def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -> None:
-    """Run one replica. Called in a fresh fork, and never returns there, unless `become` does, in the replica itself.
+    """Run one replica. Called in a fresh fork; returns only in the replica, and only if `become` returns.
 
-    Unless somebody else says what to become, the replica becomes its command, and nothing that was open in the
-    process from which it was forked stays so.
+    Without `become` the replica executes its command, and all inherited descriptors are closed.
     """
     is_keeper = True
     try:
@@ -135,10 +134,10 @@ def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -
         _end_leftovers(gently=_signal(status) != signal.SIGKILL)
         _write_line(trace, {"over": True})
         if watch:
-            watch.leave()
+            watch.finish()
     finally:
         if is_keeper:
-            os._exit(0)  # whatever happens, this fork must not go on as its supervisor
+            os._exit(0)  # this fork must never return to the code of its parent
 
 
 def _become_replica(order: Order, descriptors: Descriptors, become: Become) -> None:
@@ -153,7 +152,7 @@ def _become_replica(order: Order, descriptors: Descriptors, become: Become) -> N
         os.close(null)
         os.dup2(descriptors.log, 1)
         os.dup2(descriptors.log, 2)
-        _introduce(order, descriptors, unlimited)
+        _record_start(order, descriptors, unlimited)
         for number in _IGNORED_BY_PYTHON:
             signal.signal(number, signal.SIG_DFL)
         step = "enter its network"
@@ -180,8 +179,8 @@ def _become_replica(order: Order, descriptors: Descriptors, become: Become) -> N
             os._exit(125)
 
 
-def _introduce(order: Order, descriptors: Descriptors, unlimited: str) -> None:
-    """Write down which process the replica is, and tell the supervisor, if there is one to read it."""
+def _record_start(order: Order, descriptors: Descriptors, unlimited: str) -> None:
+    """Record the replica's process in the trace, and write it to the supervisor's pipe."""
     pid = os.getpid()
     known = {"pid": pid, "ticks": start_ticks(pid), "unlimited": unlimited, "note": order.note}
     _write_line(descriptors.trace, {name: value for name, value in known.items() if value != ""})
@@ -189,7 +188,7 @@ def _introduce(order: Order, descriptors: Descriptors, unlimited: str) -> None:
 
 
 def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
-    """Become this command; a script that names no interpreter is the shell's, as anywhere."""
+    """Execute this command; a script without an interpreter line is run by sh."""
     try:
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:
@@ -199,7 +198,7 @@ def _execute(argv: Sequence[str], env: Mapping[str, str]) -> NoReturn:
 
 
 def _find(command: str, env: Mapping[str, str]) -> str:
-    """The file of a command, which may be on the path of an environment; raise FileNotFoundError if there is none."""
+    """Return the file of a command, found on the PATH of `env`; raise FileNotFoundError if there is none."""
     if "/" in command:
         return command
     for folder in os.get_exec_path(dict(env)):
@@ -210,39 +209,39 @@ def _find(command: str, env: Mapping[str, str]) -> str:
 
 
 def _reason(error: OSError | ValueError, command: str) -> str:
-    """Why a command could not be run, in words."""
+    """Return why a command could not be run."""
     if not isinstance(error, OSError):
         return str(error)
     if error.errno not in (errno.ENOENT, errno.ENOTDIR):
         return error.strerror or str(error)
-    # The kernel says the same of a script whose first line names an interpreter that is not there.
+    # The kernel reports the same error for a script whose interpreter does not exist.
     return "its interpreter does not exist" if "/" in command and os.path.exists(command) else "no such command"  # noqa: PTH110
 
 
 def _enter(group: str) -> str:
-    """Put this process, and so all that it starts, into a cgroup; return why that failed, if it did."""
+    """Move this process, and so all that it starts, into a cgroup; return the error, if any."""
     try:
         if group:
             with open(f"{group}/cgroup.procs", "w", encoding="ascii") as members:  # noqa: PTH123
-                members.write("0")  # whoever writes
+                members.write("0")  # 0 is the writing process
     except OSError as error:
         return error.strerror or str(error)
     return ""
 
 
 def out_of_memory(group: str) -> dict[str, tuple[str, str]]:
-    """If the kernel ended somebody in a cgroup for want of memory: the most that was used, and the limit."""
+    """Return the peak usage and the limit of a cgroup if the kernel killed a process in it for memory."""
     lines = _read_first(group, "memory.events", "memory.oom_control").splitlines()  # version 2, version 1
     if not any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines):
         return {}
-    # Swap counts as memory where it is counted; in version 2 there is none to be had.
+    # Swap is included where it is counted; in version 2 none is allowed.
     used = _read_first(group, "memory.peak", "memory.memsw.max_usage_in_bytes", "memory.max_usage_in_bytes")
     limit = _read_first(group, "memory.max", "memory.limit_in_bytes")
     return {"out_of_memory": (used, limit)}
 
 
 def _read_first(folder: str, *names: str) -> str:
-    """What the first of these files says that can be read."""
+    """Return the content of the first of these files that can be read."""
     for name in names:
         with suppress(OSError), open(f"{folder}/{name}", encoding="ascii") as stream:  # noqa: PTH123
             return stream.read().strip()
@@ -250,13 +249,13 @@ def _read_first(folder: str, *names: str) -> str:
 
 
 def start_ticks(pid: int) -> int | None:
-    """When a process started, in ticks since boot: with the pid and the boot it names a process for good."""
+    """Return when a process started, in ticks since boot: boot id, pid and ticks identify a process."""
     fields = _stat(pid)
     return int(fields[19]) if fields else None
 
 
 def _stat(pid: int | str) -> list[bytes]:
-    """What the kernel says of a process, from its state on; nothing if it is gone."""
+    """Return the fields of /proc/PID/stat from the state on; empty if the process has ended."""
     try:
         stat = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -268,54 +267,54 @@ def _stat(pid: int | str) -> list[bytes]:
 
 
 def _wait_for(pid: int, watch: SupervisorWatch | Lease | None) -> tuple[int, float]:
-    """Reap whatever ends until it is this process; return its wait status, and what all of them computed in seconds.
+    """Reap children until this process ends; return its wait status, and the CPU seconds of all.
 
-    Meanwhile a supervisor that has died is replaced, and a replica whose lease is over is ended.
+    Meanwhile replace a supervisor that has died, or end a replica whose lease is over.
     """
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that no end is missed between a look and the wait
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that no SIGCHLD is missed between check and wait
     cpu_seconds = 0.0
     while True:
-        looks = watch is not None and watch.is_needed
-        ended, status, used = os.wait3(os.WNOHANG if looks else 0)
+        is_watching = watch is not None and watch.is_needed
+        ended, status, used = os.wait3(os.WNOHANG if is_watching else 0)
         cpu_seconds += used.ru_utime + used.ru_stime if ended else 0.0
         if ended == pid:
             return status, cpu_seconds
         if watch and not ended:
             signal.sigtimedwait({signal.SIGCHLD}, watch.pause_seconds)
-            watch.look()
+            watch.check()
 
 
 class SupervisorWatch:
-    """Starts the next supervisor of a run when the last one has died, at most `MOST_RETURNS` times in the run's life.
+    """Starts the next supervisor of a run when the last one has died, at most `MOST_RETURNS` times.
 
     Of several keepers one starts it: that keeper locks the file that counts the returns, and the process that it starts
     holds the lock until there is a supervisor or none can be started.
     """
 
-    pause_seconds = 2.0  # between two looks
+    pause_seconds = 2.0  # between two checks
 
     def __init__(self, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self._folder, self._argv, self._env = folder, argv, env
         self._died_at: float | None = None
-        self._early_seconds = 0.0  # for so long it is too soon
+        self._early_seconds = 0.0  # until the next start is allowed
         self.is_needed = True  # until no return is left
 
-    def look(self) -> None:
-        """Start a supervisor if the last one has died, unless it is too soon, or another keeper is starting one."""
+    def check(self) -> None:
+        """Start a supervisor if the last one has died, unless it is too early or another keeper is starting one."""
         if not self._has_died():
             self._died_at = None
             return
         self._died_at = self._died_at or now()
         self._early_seconds = 0.0
-        with suppress(OSError, ValueError):  # whatever happens, the replica is kept
+        with suppress(OSError, ValueError):  # the replica must be kept in any case
             self._start_next()
 
-    def leave(self) -> None:
-        """Look once more, and wait if it is too soon: this keeper may be the last one."""
-        self.look()
+    def finish(self) -> None:
+        """Check once more, and wait if it is too early: this keeper may be the last one."""
+        self.check()
         if self._early_seconds > 0:
             time.sleep(self._early_seconds)
-            self.look()
+            self.check()
 
     def _has_died(self) -> bool:
         try:
@@ -342,7 +341,7 @@ class SupervisorWatch:
             if self._early_seconds > 0:
                 return
             os.pwrite(returns, str(number).encode(), 0)
-            if fork_beside() == 0:
+            if fork_sibling() == 0:
                 self._become_command(number, returns)
             self._died_at = None
         finally:
@@ -371,10 +370,10 @@ class SupervisorWatch:
         return os.open(f"{self._folder}/{name}", flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
 
-def fork_beside() -> int:
-    """Fork a sibling: a child would be ended with everything else that is left of the replica.
+def fork_sibling() -> int:
+    """Fork a sibling of this process, since a child would be ended with the leftovers of the replica.
 
-    To be followed by an exec: Python does not know of this fork.
+    Must be followed by an exec: Python's state is not prepared for this fork.
     """
     call = _SYS_CLONE.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
     if call is None:
@@ -387,27 +386,27 @@ def fork_beside() -> int:
 
 
 def _end_leftovers(*, gently: bool) -> None:
-    """End what the replica left behind, in whatever session it hides; return when nothing that we may end is alive."""
+    """End all leftover processes of the replica, in any session; return when none is left that may be signalled."""
     deadline = now() + (LEFTOVER_GRACE_SECONDS if gently else 0.0)
     asked: set[int] = set()
     pause = 0.001
     while _reap():
-        harsh = now() >= deadline
+        is_kill_due = now() >= deadline
         left = descendants([os.getpid()])
         for pid in left:
-            if harsh or pid not in asked:
+            if is_kill_due or pid not in asked:
                 asked.add(pid)
-                may = signal_process(pid, signal.SIGKILL if harsh else signal.SIGTERM)
-                left = left if may else left - {pid}
-        if harsh and not left:
-            _reap()  # who has ended since we looked for children, or it would be a zombie for others to find
-            return  # whoever is left is somebody else's now, as after `sudo`
+                permitted = signal_process(pid, signal.SIGKILL if is_kill_due else signal.SIGTERM)
+                left = left if permitted else left - {pid}
+        if is_kill_due and not left:
+            _reap()  # processes that ended meanwhile, so that no zombie stays
+            return  # the rest belongs to another user, as after `sudo`
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 
 
 def _reap() -> bool:
-    """Reap everything that has ended; say whether any child is left."""
+    """Reap all children that have ended; return whether any child is left."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -417,14 +416,14 @@ def _reap() -> bool:
 
 
 def processes() -> Iterator[Process]:
-    """Every process of this machine that has not ended."""
+    """Yield every process of this machine that has not ended."""
     for entry in os.listdir("/proc"):  # noqa: PTH208
         if entry.isdecimal() and (fields := _stat(entry)) and fields[0] not in (b"Z", b"X"):
             yield Process(int(entry), int(fields[1]), int(fields[3]))
 
 
 def descendants(roots: Iterable[int], among: Iterable[Process] | None = None) -> set[int]:
-    """Every process below these."""
+    """Return all descendants of these processes."""
     children: dict[int, list[int]] = {}
     for process in processes() if among is None else among:
         children.setdefault(process.parent, []).append(process.pid)
@@ -438,7 +437,7 @@ def descendants(roots: Iterable[int], among: Iterable[Process] | None = None) ->
 
 
 def signal_process(pid: int, number: int) -> bool:
-    """Send a signal; False if that is not for us to do."""
+    """Send a signal; return False if that is not permitted."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:
@@ -449,13 +448,13 @@ def signal_process(pid: int, number: int) -> bool:
 
 
 def enter_namespace(descriptor: int) -> None:
-    """Go on in another namespace; from 3.12 on Python knows the call itself."""
+    """Move this process to another namespace; Python has the call from 3.12 on."""
     if _libc().setns(descriptor, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def close_all_but(*kept: int) -> None:
-    """Close every descriptor that the fork brought along, so that locks and sockets are their owner's alone."""
+    """Close all inherited descriptors but these, so that locks and sockets belong to their owner only."""
     for low, high in zip((2, *sorted(kept)), (*sorted(kept), 65536), strict=True):
         if high - low > 1:
             os.closerange(low + 1, high)
@@ -474,5 +473,5 @@ def _write_line(descriptor: int, data: Mapping[str, object]) -> None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    with suppress(OSError):  # a full disk must not keep the replica from running, nor its keeper from leaving
+    with suppress(OSError):  # a full disk must not stop the replica or its keeper
         os.write(descriptor, data)

@@ -1,8 +1,8 @@
-"""Keras on several workers: `model.fit` of Keras 3 mended, and a backup from which all go on at the same epoch.
+"""Keras on several workers: a patch for `model.fit` of Keras 3, and a backup from which all workers continue.
 
 Keras 3 stops with an error in `fit`, `evaluate` and `predict` under several workers (keras-team/keras#20585): it
 averages the input batches over the replicas, which no collective does, and it averages single numbers along an axis
-that they do not have. Two functions do it right instead, where Keras is known; `strategy()` puts them in.
+that they do not have. For known versions of Keras, `strategy()` replaces the two functions.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Any
 from drumline.runtime import checkpoint_dir
 from drumline.runtime.start_error import StartError
 
-# Of the two functions as they stand in Keras 3.11 to 3.15, against which the mended ones were tested.
+# The hash of the two functions in Keras 3.11 to 3.15, with which the patch was tested.
 _KNOWN = "37e34fef0c24cc5dfe500dd5dc6f1d72"
 _TESTED = "keras==3.15.1"
 _LEGACY = "tf-keras, with `pip install --no-deps tf-keras` and TF_USE_LEGACY_KERAS=1 in `env`"
 
 
 def backup(path: str | os.PathLike[str] | None = None, *, delete: bool = False, keras: Any = None) -> Any:
-    """A callback that saves after every epoch and goes on from there when the line starts again.
+    """Return a callback that saves after every epoch and continues from there after a restart.
 
-    All workers name the same folder, the checkpoint folder unless given, which they share: the chief's backup is the
-    one that counts. It stays there in the end, unless `delete`. `keras` is the module that the model is made with,
+    All workers use the same shared folder, by default the checkpoint folder; only the chief's backup is kept. It stays
+    after the training unless `delete`. `keras` is the module that the model is made with,
     for scripts that `import tf_keras` by its name.
     """
     folder = os.fspath(path or checkpoint_dir())
@@ -35,14 +35,14 @@ def backup(path: str | os.PathLike[str] | None = None, *, delete: bool = False, 
     if name == "tf_keras":
         import tf_keras
 
-        return _telling(tf_keras)(folder, delete_checkpoint=delete)
+        return _reporting_damage(tf_keras)(folder, delete_checkpoint=delete)
     from drumline.runtime.backup import Backup
 
     return Backup(folder, delete=delete)
 
 
-def _telling(tf_keras: Any) -> Any:
-    """The callback of tf-keras, which says in a sentence that a backup is damaged: it has no other."""
+def _reporting_damage(tf_keras: Any) -> Any:
+    """Return tf-keras's callback, extended to report a damaged backup with a message."""
     import tensorflow as tf
 
     damaged = (tf.errors.DataLossError, tf.errors.NotFoundError, tf.errors.OutOfRangeError, IndexError)
@@ -52,24 +52,24 @@ def _telling(tf_keras: Any) -> Any:
             try:
                 super().on_train_begin(logs)
             except damaged as error:
-                said = str(error).partition("\n")[0]
+                reason = str(error).partition("\n")[0]
                 raise StartError(
-                    f"the backup in {self.backup_dir} cannot be read: {said}; remove it to begin anew"
+                    f"the backup in {self.backup_dir} cannot be read: {reason}; remove it to start from the beginning"
                 ) from None
 
     return Backup
 
 
 def patch_fit() -> None:
-    """Make `fit`, `evaluate` and `predict` of Keras 3 work on several workers, or refuse when they are called.
+    """Make `fit`, `evaluate` and `predict` of Keras 3 work on several workers, or raise StartError when called.
 
-    Once, however often it is called. Models of one process, and of other strategies, are left as they are.
+    Idempotent. Models of a single process, and of other strategies, are not changed.
     """
     trainer = _trainer()
     model = trainer.TensorFlowTrainer
-    if getattr(trainer, "mended_by_drumline", False):
+    if getattr(trainer, "patched_by_drumline", False):
         return
-    trainer.mended_by_drumline = True
+    trainer.patched_by_drumline = True
     build, reduce = model._maybe_symbolic_build, trainer.reduce_per_replica  # noqa: SLF001
     known = _fingerprint(build, reduce) == _KNOWN
     spans_workers = trainer._collective_all_reduce_multi_worker  # noqa: SLF001
@@ -105,21 +105,20 @@ def patch_fit() -> None:
 
 
 def refuse_fit() -> None:
-    """Let `fit` of Keras 3 say before it begins that it cannot work with parameter servers."""
+    """Make `fit` of Keras 3 raise StartError with parameter servers, with which it does not work."""
     model = _trainer().TensorFlowTrainer
     model.fit = _refusing(model.fit)
 
 
 def _fingerprint(*functions: Any) -> str:
-    """What functions are known by: a hash of their source."""
+    """Return a hash of the source of functions."""
     return hashlib.sha256("".join(map(inspect.getsource, functions)).encode()).hexdigest()[:32]
 
 
 def _one_replicas_batch(trainer: Any, iterator: Any) -> Any:
-    """What a batch of one replica looks like: shapes and types, as the data declares them.
+    """Return the shapes and types of one replica's batch, as the data declares them.
 
-    To read a batch instead would begin the data anew, which shuffles it anew: alone and on several workers, epochs
-    would see it in another order.
+    Reading a batch instead would restart the data and shuffle it again.
     """
     declared = iterator._get_iterator().element_spec  # noqa: SLF001
     of_first = trainer.tree.map_structure(lambda spec: getattr(spec, "_value_specs", (spec,))[0], declared)
@@ -127,13 +126,13 @@ def _one_replicas_batch(trainer: Any, iterator: Any) -> Any:
 
 
 def _warn_of_empty_batches(trainer: Any, model: Any, batch: Any) -> None:
-    """Say, once, what a worker without rows does to batch normalization: it makes the whole model NaN, in silence."""
+    """Warn once that a worker without rows makes a model with batch normalization NaN."""
     layers = (type(layer).__name__ for layer in model._flatten_layers())  # noqa: SLF001
     uneven = any(spec.shape.rank and spec.shape[0] is None for spec in trainer.tree.flatten(batch) if spec is not None)
     if uneven and "BatchNormalization" in layers and not getattr(trainer, "warned_by_drumline", False):
         trainer.warned_by_drumline = True
         print(  # noqa: T201
-            "warning: if the last batch has less rows than there are replicas, BatchNormalization of Keras 3 makes the"
+            "warning: if the last batch has fewer rows than there are replicas, BatchNormalization of Keras 3 makes the"
             " model NaN: batch(..., drop_remainder=True) leaves that batch out",
             file=sys.stderr,
         )
@@ -150,8 +149,8 @@ def _refusing_few_files(fit: Any) -> Any:
             if "Could not apply FILE based sharding" not in error.message:
                 raise
         raise StartError(
-            "the data has less files than there are workers, and each would read its own: write more files, or let"
-            " everybody read all of them and take a share of the rows, with a tf.data.Options() whose"
+            "the data has fewer files than there are workers, and each would read its own: write more files, or let"
+            " every worker read all of them and take a share of the rows, with a tf.data.Options() whose"
             " experimental_distribute.auto_shard_policy is tf.data.experimental.AutoShardPolicy.DATA"
         )
 
@@ -186,5 +185,5 @@ def _is_legacy() -> bool:
 def _unknown() -> str:
     return (
         f"model.fit of Keras {sys.modules['keras'].__version__} on several workers was never tested with drumline:"
-        f" install {_TESTED}, or use {_LEGACY}; if this Keras can do it by itself, strategy(patch_keras=False)"
+        f" install {_TESTED}, or use {_LEGACY}; if this Keras works without the patch, use strategy(patch_keras=False)"
     )

@@ -1,4 +1,4 @@
-"""Who is alive: a held lock, never a pid file."""
+"""Locks that show that a process runs; pid files are not used for that."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pathlib import Path
 
 from drumline.runtime.private import NOT_REGULAR, open_file
 
-_MOST_TRIES = 2000  # who looks may have been stopped while it did
+_MOST_TRIES = 2000  # a process that checks the lock may have been stopped meanwhile
 
 
 def take_lock(path: Path) -> int | None:
-    """Lock a file and return its descriptor; None if somebody else holds it. Close it in every fork.
+    """Lock a file and return its descriptor; None if another process holds it. Close it in every fork.
 
-    The holder's pid is written into it, for people; who holds it is what the lock alone says.
+    The pid is written into it for information; only the lock itself counts.
     """
     descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-    tries = 20  # a fork of whoever was killed may have it for a moment longer
+    tries = 20  # a fork of a killed process may hold it a moment longer
     for _ in range(_MOST_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tries -= not _is_only_looked_at(descriptor)
+            tries -= not _is_only_checked(descriptor)
             if not tries:
                 break
             time.sleep(0.005)
@@ -39,14 +39,14 @@ def take_lock(path: Path) -> int | None:
 
 
 def release_lock(descriptor: int) -> None:
-    """Release a lock in order: its file is empty then, while that of a process that died has its pid."""
+    """Release a lock and empty its file; the file of a process that died still has its pid."""
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
     os.close(descriptor)
 
 
-def _is_only_looked_at(descriptor: int) -> bool:
-    """Whether nobody has this lock but `is_locked`, for the moment in which it looks: on a busy machine a long one."""
+def _is_only_checked(descriptor: int) -> bool:
+    """Return whether only `is_locked` of other processes holds this lock, which it does for a moment."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -56,7 +56,7 @@ def _is_only_looked_at(descriptor: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether the lock is held at this moment; what is no regular file is never locked."""
+    """Return whether the lock is held now; False for anything but a regular file."""
     try:
         descriptor = open_file(path, os.O_RDONLY)
     except OSError as error:

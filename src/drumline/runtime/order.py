@@ -1,6 +1,6 @@
 """Orders for keepers, as the fork server and the warm process carry them out.
 
-It is one file, and imports the standard library only: a warm process loads it by its path, as it loads the keeper's.
+It is one file, and imports the standard library only: a warm process loads it by its path, like the keeper.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 MOST_DESCRIPTORS = 250  # the kernel passes 253 at once
-# What a request that is not understood may raise.
+# Exceptions that a malformed request may raise.
 MALFORMED = (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError)
 
 LEASE_GRACE_SECONDS = 10.0
-_LEASE_LOOKS = 8  # while it lasts
+_LEASE_CHECKS = 8  # during one lease
 _LEASE_PAUSE_SECONDS = 5.0
 
 
 class NextSupervisor(NamedTuple):
-    """How to start the next supervisor of a run: the run's folder, and a command with the environment of the last one.
+    """How to start the next supervisor of a run: the run's folder, a command, and the last supervisor's environment.
 
-    The number of the return and the most there may be are added to the command.
+    The number of this return and the maximum are appended to the command.
     """
 
     folder: str
@@ -35,12 +35,12 @@ class NextSupervisor(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Which replica to run, and as what; `note` says how it came to be started this way.
+    """A replica to run; `note` is `warm`, or why it was started cold.
 
-    A supervisor that raised its own limit of open files says in `file_limits` what the replica is to have. `group` is
+    `file_limits` are the replica's limits of open files, since the supervisor raised its own. `group` is
     the folder of a memory cgroup for the replica alone: the keeper stays outside.
 
-    `lease` is a file that is touched as long as the replica is wanted; after `lease_seconds` without that it is ended.
+    `lease` is a file that is touched while the replica is needed; `lease_seconds` after the last touch it is ended.
     Without `next_supervisor`, as on other machines, the keeper starts no supervisor.
     """
 
@@ -57,18 +57,18 @@ class Order(NamedTuple):
     next_supervisor: NextSupervisor | None = None
 
     def begin_lease(self, pid: int, now: Callable[[], float]) -> Lease | None:
-        """Return the lease of the replica that is this process, if it has one."""
+        """Return the lease of the replica with this pid, if it has one."""
         return Lease(self.lease, self.lease_seconds, pid, now) if self.lease else None
 
 
 class Lease:
-    """Ends a replica that is not wanted any more: one whose file was not touched for so many seconds.
+    """Ends a replica whose lease file was not touched for so many seconds.
 
-    So nothing goes on for ever on a machine that the launching one cannot reach, or when that is gone. How long ago the
-    file was touched is measured by `now`, since the clocks of files may be set.
+    So replicas end on a machine that the launching machine cannot reach. The time since the last touch is measured by
+    `now`, since file times depend on a clock that may be set.
     """
 
-    is_needed = True  # as long as the replica lives
+    is_needed = True  # while the replica runs
 
     def __init__(self, path: str, seconds: float, pid: int, now: Callable[[], float]) -> None:
         self._path = path
@@ -78,11 +78,11 @@ class Lease:
         self._until = now() + seconds
         self._kill_at: float | None = None
         self.seconds = seconds
-        self.pause_seconds = min(seconds / _LEASE_LOOKS, _LEASE_PAUSE_SECONDS)
-        self.is_over = False  # once it is, it stays so
+        self.pause_seconds = min(seconds / _LEASE_CHECKS, _LEASE_PAUSE_SECONDS)
+        self.is_over = False  # stays True
 
-    def look(self) -> None:
-        """If the lease is over, ask the replica and its group to end, and kill them when the grace is over."""
+    def check(self) -> None:
+        """If the lease is over, send TERM to the replica's group, and KILL after the grace."""
         touched, at = self._last_touch(), self._now()
         if touched != self._touched:
             self._touched, self._until = touched, at + self.seconds
@@ -100,17 +100,17 @@ class Lease:
 
 
 def lease_ends_within(seconds: float) -> float:
-    """Return how long after the last touch a replica with such a lease is gone; its leftovers get a grace more."""
-    looks = 2 * _LEASE_PAUSE_SECONDS  # one that finds the lease over, and one that finds the grace over
-    return seconds + looks + LEASE_GRACE_SECONDS
+    """Return the seconds after the last touch within which a replica ends; its leftovers get another grace."""
+    checks = 2 * _LEASE_PAUSE_SECONDS  # one finds the lease over, one the grace
+    return seconds + checks + LEASE_GRACE_SECONDS
 
 
 class Descriptors(NamedTuple):
     """The open descriptors that a keeper gets.
 
-    `trace` is locked already. `news` is a pipe: one line with the name and pid when the process is about to become the
-    replica. Those in `held` stay open for as long as the keeper lives: claims, which end with the replica. The
-    namespaces in `enter` are the replica's and not the keeper's: the process enters them, in this order.
+    `trace` is locked. `news` is a pipe to which the process writes one line with its name and pid before it becomes the
+    replica. The keeper keeps those in `held` open: claims, which end with it. The replica, not the keeper, enters the
+    namespaces in `enter`, in this order.
     """
 
     trace: int
@@ -138,15 +138,15 @@ def fork_keeper(
 ) -> dict[str, Any] | None:
     """Fork a keeper, and return the answer for the supervisor; in the fork return None if `keep` returns there.
 
-    `release` closes what the fork must not have. `keep` also gets what was sent beside the order. The order is read
-    in the fork, so that no secret is ever in the memory of the process that serves. Raise one of MALFORMED for what
-    is no order.
+    `release` closes what the fork must not have. `keep` also gets what was sent with the order. The order is read in
+    the fork, so that secrets are never in the memory of the serving process. Raise one of MALFORMED for a malformed
+    request.
     """
     name, held = str(request["name"]), int(request["held"])
     sealed, trace, log, news, *others = descriptors
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of threads: a warm process has counted them
+            warnings.simplefilter("ignore")  # warnings about threads, which a warm process has checked
             pid = os.fork()
     except OSError as error:
         return {"name": name, "refused": error.strerror}
@@ -155,7 +155,7 @@ def fork_keeper(
     is_replica = False
     try:
         release()
-        descriptors.clear()  # they are the keeper's
+        descriptors.clear()  # the keeper owns them
         with os.fdopen(sealed, "rb") as file:
             sent = json.load(file)
         os.umask(request["umask"])
@@ -167,5 +167,5 @@ def fork_keeper(
         is_replica = True
     finally:
         if not is_replica:
-            os._exit(1)  # a keeper that cannot begin must not go on as the process that serves
+            os._exit(1)  # a keeper that fails must not return to the serving loop
     return None

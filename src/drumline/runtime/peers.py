@@ -1,7 +1,7 @@
-"""Says who is not there yet, while TensorFlow waits for everybody without a word: an hour, or for ever.
+"""Report missing peers while TensorFlow waits for all of them without a message.
 
-By a process of its own, since TensorFlow holds the interpreter meanwhile; it ends with the wait, or with whoever waits.
-For the same reason it ends whoever waits when both are asked to end: TensorFlow has taken SIGTERM for itself.
+A child process does this, since TensorFlow blocks the interpreter meanwhile. The child ends with the wait or with its
+parent. On SIGTERM it kills its parent, since TensorFlow handles SIGTERM itself.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
-FIRST_SECONDS, NEXT_SECONDS = 5.0, 60.0  # a line that only starts says nothing
-_LOOK_SECONDS = 0.5
-_MOST = 4  # are named
+FIRST_SECONDS, NEXT_SECONDS = 5.0, 60.0  # nothing is printed during a normal start
+_CONNECT_SECONDS = 0.5
+_MOST = 4  # named peers
 
 
 @contextmanager
 def report_missing_peers(addresses: Mapping[str, str]) -> Iterator[int | None]:
-    """While the block runs, say now and then on stderr who of these does not listen; nothing once all do.
+    """While the block runs, print from time to time on stderr which of these peers do not listen.
 
-    The block is given the number of the process that says it.
+    The block is given the pid of the child that prints it; None if it could not be started.
     """
     argv = [sys.executable, "-I", "-S", __file__, str(os.getpid()), json.dumps(dict(addresses))]
     try:
-        teller = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    except (OSError, ValueError):  # then nobody is named, which must not end a training
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    except (OSError, ValueError):  # missing reports must not end the training
         yield None
         return
     try:
-        yield teller.pid
+        yield child.pid
     finally:
         with suppress(OSError):
-            assert teller.stdin
-            teller.stdin.close()
-        teller.wait()
+            assert child.stdin
+            child.stdin.close()
+        child.wait()
 
 
 def find_missing(addresses: Mapping[str, str]) -> list[str]:
-    """Who does not listen, with the address at which that is expected; one more than are named, at most."""
+    """Return the peers that do not listen, with their addresses; at most one more than are printed."""
     found: list[str] = []
     for name, address in addresses.items():
         host, _, port = address.rpartition(":")
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_LOOK_SECONDS).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS).close()
         except socket.gaierror:
-            found.append(f"{name} at {address} (no such host is known here)")
+            found.append(f"{name} at {address} (unknown host)")
         except (OSError, OverflowError, UnicodeError):
             found.append(f"{name} at {address}")
         if len(found) > _MOST:
@@ -58,17 +58,17 @@ def find_missing(addresses: Mapping[str, str]) -> list[str]:
     return found
 
 
-def end(waits: int) -> None:
-    """End whoever waits, as SIGTERM would: it has not begun anything."""
-    if os.getppid() == waits:  # else it has gone by itself, and our parent is another
-        os.kill(waits, signal.SIGKILL)
+def end(parent: int) -> None:
+    """Kill the waiting parent, as SIGTERM would: its training has not begun."""
+    if os.getppid() == parent:  # otherwise it has ended
+        os.kill(parent, signal.SIGKILL)
     sys.exit()
 
 
 def main() -> None:
-    """Say it until stdin is closed."""
-    waits, addresses = int(sys.argv[1]), json.loads(sys.argv[2])
-    signal.signal(signal.SIGTERM, lambda *_: end(waits))
+    """Print missing peers until stdin is closed."""
+    parent, addresses = int(sys.argv[1]), json.loads(sys.argv[2])
+    signal.signal(signal.SIGTERM, lambda *_: end(parent))
     pause = FIRST_SECONDS
     while not select.select([sys.stdin], [], [], pause)[0]:
         pause = NEXT_SECONDS

@@ -1,7 +1,7 @@
 """Make a data folder once: `prepare.py FOLDER PARTIAL COMMAND…`, where the command fills PARTIAL.
 
-The folder appears whole or not at all. What a failed command leaves in PARTIAL stays for the next try, which may go
-on from there; of several runs that want the same folder one makes it, and the others wait.
+The folder appears complete or not at all. What a failed command leaves in PARTIAL stays for the next try, which may
+continue from there. If several runs need the same folder, one makes it and the others wait.
 """
 
 from __future__ import annotations
@@ -14,38 +14,38 @@ from collections.abc import Sequence
 
 
 def prepare(folder: str, partial: str, command: Sequence[str]) -> int:
-    """Make the folder, unless it is there; return the command's exit code, or die of the signal that it died of."""
-    if _is_there(folder):
+    """Make the folder unless it exists; return the command's exit code, or end by the signal that ended it."""
+    if _exists(folder):
         return 0
     try:
         os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)  # noqa: PTH103, PTH120
         lock = os.open(f"{partial}.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         if not _take(lock):
-            _say(f"{folder} is being prepared by another run; waiting for it")
+            _print(f"{folder} is being prepared by another run; waiting for it")
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if _is_there(folder):
+        if _exists(folder):
             return 0
         os.makedirs(partial, exist_ok=True)  # noqa: PTH103
     except OSError as error:
-        _say(f"cannot prepare {folder}: {error.strerror}")
+        _print(f"cannot prepare {folder}: {error.strerror}")
         return 1
     if code := _run(command):
         return code
     try:
         os.rename(partial, folder)  # noqa: PTH104
-        os.unlink(f"{partial}.lock")  # noqa: PTH108  # whoever waits for it finds the folder
+        os.unlink(f"{partial}.lock")  # noqa: PTH108  # processes that wait for the lock find the folder
     except OSError as error:
-        _say(f"cannot move {partial} to {folder}: {error.strerror}")
+        _print(f"cannot move {partial} to {folder}: {error.strerror}")
         return 1
-    _say(f"prepared {folder}")
+    _print(f"prepared {folder}")
     return 0
 
 
-def _is_there(folder: str) -> bool:
-    there = os.path.lexists(folder)
-    if there:
-        _say(f"{folder} is there already")
-    return there
+def _exists(folder: str) -> bool:
+    exists = os.path.lexists(folder)
+    if exists:
+        _print(f"{folder} exists")
+    return exists
 
 
 def _take(lock: int) -> bool:
@@ -61,7 +61,7 @@ def _run(command: Sequence[str]) -> int:
         pid = os.posix_spawnp(command[0], list(command), os.environ)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError | NotADirectoryError)
-        _say(f"cannot run {command[0]}: {'no such command' if missing else error.strerror}")
+        _print(f"cannot run {command[0]}: {'no such command' if missing else error.strerror}")
         return 127 if missing else 126
     status = os.waitpid(pid, 0)[1]
     if os.WIFSIGNALED(status):
@@ -72,7 +72,7 @@ def _run(command: Sequence[str]) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
 

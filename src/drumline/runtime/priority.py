@@ -1,4 +1,4 @@
-"""The priority of a process that prepares something while others work."""
+"""Lower the priority of a background process for a while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PAUSE_SECONDS = 0.1
 
 
 def lower_priority() -> Callable[[], None]:
-    """Let other processes compute first, as far as that can be undone; return what undoes it.
+    """Lower the priority of this process as far as that can be undone; return a function that restores it.
 
     The process must lead a session of its own.
     Where the kernel divides the cores by session, any process can change the priority of its session. Elsewhere nice

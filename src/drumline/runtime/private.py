@@ -1,4 +1,4 @@
-"""Folders and files that only their owner can use, whatever the umask; never reached through a planted link."""
+"""Folders and files with mode 0700 and 0600, whatever the umask; symbolic links are not followed."""
 
 # Training scripts import this, and `pathlib` costs them time.
 # ruff: noqa: PTH102, PTH105, PTH108, PTH112, PTH118, PTH120
@@ -11,7 +11,7 @@ import stat
 from contextlib import suppress
 
 _FOLDER_MODE, _FILE_MODE = 0o700, 0o600
-# What it means that a path names a link, a folder, a socket or a pipe where a regular file is expected.
+# Errors of a path that is a link, a folder, a socket or a pipe instead of a regular file.
 NOT_REGULAR = (errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EINVAL)
 
 
@@ -73,7 +73,7 @@ def write_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = Fal
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".{name}.new")
     with suppress(FileNotFoundError):
-        os.unlink(temporary)  # left by a writer that was killed, or planted
+        os.unlink(temporary)  # left by a killed writer, or made by another user
     try:
         with os.fdopen(open_file(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as stream:
             stream.write(data)

@@ -1,4 +1,4 @@
-"""How far a replica is: one small file, overwritten at each report, whole or seen to be torn.
+"""The progress of a replica: one small file with a checksum, overwritten at each report.
 
 512 bytes: a checksum of the rest in hexadecimal, JSON, spaces, a newline. Nothing is appended and nothing is synced,
 so a report costs one system call.
@@ -23,11 +23,11 @@ SIZE_BYTES = 512
 
 RECENT_SECONDS = 60.0
 _MOST_STEPS = 1 << 63
-_LATEST = 1e11  # a time beyond this is damage
+_LATEST = 1e11  # a later time is invalid
 
 
 class _Counts(NamedTuple):
-    """Which steps this life has said: the last, and two by which to tell how fast it goes now."""
+    """The steps that this incarnation reported: the last, and two from which the current pace is measured."""
 
     folder: str
     last: int
@@ -40,7 +40,7 @@ _opened: tuple[str, int] | None = None
 
 
 class Report(NamedTuple):
-    """What a replica said last, and when (UTC, seconds); and from which step on, and since when, it counts up."""
+    """The last report and its time (UTC, seconds); and the step, with its time, from which the pace is measured."""
 
     step: int
     values: dict[str, float]
@@ -50,7 +50,7 @@ class Report(NamedTuple):
 
 
 def write_report(step: int, values: Mapping[str, float], now: Callable[[], float] = time.time) -> None:
-    """Overwrite this life's report; without an engine that wants one only look whether it is one."""
+    """Overwrite this incarnation's report; outside of a run only validate the values."""
     number = index(step)
     if number < 0:
         raise ValueError(f"report(step={number}): a step is a number from 0")
@@ -67,7 +67,7 @@ def write_report(step: int, values: Mapping[str, float], now: Callable[[], float
 
 
 def read_report(path: str | os.PathLike[str]) -> Report | None:
-    """The last report; None if there is none, it is being written at this moment, or what is here is none."""
+    """Read the last report; None if there is none, it is being written, or it is not valid."""
     try:
         data = read_regular(path, SIZE_BYTES)
     except OSError:
@@ -83,7 +83,7 @@ def read_report(path: str | os.PathLike[str]) -> Report | None:
             step, at = found["since"]
             report = report._replace(since_step=index(step), since_seconds=float(at))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
-        return None  # a script has written it by itself
+        return None  # written by something else
     return report if _is_sane(report) else None
 
 
@@ -93,11 +93,11 @@ def _is_sane(report: Report) -> bool:
 
 
 def _count(step: int, at: float) -> tuple[int, float]:
-    """The step, and its time, from which the pace is measured: one of the last minutes, of this count and this life."""
+    """Return the step, and its time, from which the pace is measured: of this incarnation and the last minutes."""
     global _counts  # noqa: PLW0603
     folder = os.environ.get(TRACE_DIR, "")
     if _counts is None or _counts.folder != folder or step < _counts.last or at < _counts.recent[1]:
-        _counts = _Counts(folder, step, (step, at), (step, at))  # begun anew, or a clock was set
+        _counts = _Counts(folder, step, (step, at), (step, at))  # the steps restarted, or the clock was set
     elif at - _counts.recent[1] > RECENT_SECONDS:
         _counts = _Counts(folder, step, _counts.recent, (step, at))
     else:
@@ -110,12 +110,12 @@ def _spell(name: str, value: float) -> float | str:
         number = float(value)
     except (TypeError, ValueError):
         raise TypeError(f"report({name}=…): expected a number, got {type(value).__name__}") from None
-    return number if math.isfinite(number) else str(number)  # JSON knows no NaN, and a loss does
+    return number if math.isfinite(number) else str(number)  # JSON has no NaN
 
 
 def _overwrite(folder: str, data: bytes) -> None:
-    """Write it; a full disk or a folder that is gone must not end a training."""
-    global _opened  # noqa: PLW0603 - opened once, or each step would pay for it
+    """Write the report; a full disk or a missing folder must not end the training."""
+    global _opened  # noqa: PLW0603 - opened once, for speed
     try:
         if _opened is None or _opened[0] != folder:
             path = os.path.join(folder, REPORT)

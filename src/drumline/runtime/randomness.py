@@ -1,4 +1,4 @@
-"""Generators of randomness of a warm process, and how a fork of it gets its own.
+"""Reseed the random number generators of a fork of a warm process.
 
 A new interpreter seeds some generators from the system, and packages seed others with a constant while they are
 imported. A fork must renew the first and leave the second. Both are found once, in the warm process, before it forks:
@@ -6,7 +6,7 @@ a search in every fork would copy the memory that they share.
 
 `_KINDS` says what is looked for; docs/warm.md has a table of all sources, with those that need nothing.
 
-It is one file of the standard library only: a warm process loads it by its path.
+It is one file with the standard library only: a warm process loads it by its path.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TOP = 0x80000000
 
 
 class Generators(NamedTuple):
-    """What a fork has to do to be as random as a new interpreter."""
+    """What a fork does to be as random as a new interpreter."""
 
     renewals: Sequence[Callable[[], object]]
     problem: str = ""  # why that is not possible
@@ -72,12 +72,12 @@ def find_generators(before: tuple[Any, ...]) -> Generators:
 
 
 def reseed(sources: Generators) -> None:
-    """Give this process, a fork of the one that called `find_generators`, randomness of its own."""
+    """Reseed this process, a fork of the one that called `find_generators`."""
     for renewal in sources.renewals:
         renewal()
     uuid: Any = sys.modules.get("uuid")
     if uuid is not None:
-        uuid.__dict__["_node"] = None  # random on a machine without a network address
+        uuid.__dict__["_node"] = None  # random if the machine has no network address
 
 
 class _CannotTellError(Exception):
@@ -88,13 +88,13 @@ _Renewal = Callable[[], object] | None
 
 
 def _kinds() -> dict[type, Callable[[Any], _Renewal]]:
-    """The types of generators that are loaded, each with what tells how to renew one."""
+    """Return the loaded types of generators, each with a function that returns how to reseed one."""
     loaded = {getattr(sys.modules.get(module), name, None): renewal for (module, name), renewal in _KINDS.items()}
     return {kind: renewal for kind, renewal in loaded.items() if isinstance(kind, type)}
 
 
 def _objects(kinds: tuple[type, ...]) -> Iterable[object]:
-    """All objects of these types; those of torch are known to the collector only by what refers to them."""
+    """Yield all objects of these types; torch's are found only through the objects that refer to them."""
     tracked = gc.get_objects()
     yield from (each for each in tracked if issubclass(type(each), kinds))
     if any(kind.__module__.startswith("torch") for kind in kinds):

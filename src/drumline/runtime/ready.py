@@ -1,8 +1,8 @@
-"""Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks what drumline carried there.
+"""Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks the project and the runtime.
 
-Then it waits until every name in DRUMLINE_PEERS is known, since a replica that starts earlier may die of that; or until
-somebody has ended, whose name is gone for good: PARTS/begun says that. It runs alone, by whatever Python from 3.6 on an
-image has; `ready.sh` does the same where there is none, or one without zlib.
+Then it waits until every name in DRUMLINE_PEERS resolves, since a replica that starts earlier may fail; or until
+PARTS/begun exists, since the name of a replica that has ended never resolves again. It runs by any Python from 3.6 on;
+`ready.sh` does the same in an image without Python or zlib.
 """
 
 import glob
@@ -17,23 +17,23 @@ from collections.abc import Callable, Iterable
 
 try:
     import zlib
-except ImportError:  # then whoever started us has to do without
+except ImportError:  # the shell script does it without Python
     os.environ["DRUMLINE_PYTHON"] = "none"
     os.execvp("sh", ["sh", os.path.join(sys.argv[1], "ready.sh"), *sys.argv[1:4]])
 
-SAY_SECONDS = 5.0
-LOOK_SECONDS = 0.25
-MOST = 4  # are named
+PRINT_SECONDS = 5.0
+RETRY_SECONDS = 0.25
+MOST = 4  # named peers
 
 
 def unpack(archive: bytes, folder: str) -> None:
-    """Put what is in a compressed archive into a folder, made if it is missing, as whoever we are."""
+    """Unpack a compressed archive into a folder, created if missing; the files belong to this user."""
     os.makedirs(folder, exist_ok=True)
     with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8", errors="surrogateescape") as members:
         for member in members:
             path = os.path.join(folder, member.name)
             if os.path.lexists(path) and not member.isdir():
-                os.unlink(path)  # of a container that was started again
+                os.unlink(path)  # left by an earlier start of the container
             if member.isdir():
                 os.makedirs(path, exist_ok=True)
             elif member.issym():
@@ -46,7 +46,7 @@ def unpack(archive: bytes, folder: str) -> None:
 
 
 def _read_parts(folder: str) -> bytes:
-    """The project's archive, put together again; nothing if none was carried."""
+    """Return the project's archive, joined from its parts; empty if there is none."""
     whole = b""
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "project-*"))):
         with open(path, "rb") as file:
@@ -55,7 +55,7 @@ def _read_parts(folder: str) -> bytes:
 
 
 def is_known(name: str) -> bool:
-    """Whether a name leads to an address."""
+    """Return whether a name resolves to an address."""
     try:
         socket.getaddrinfo(name, None)
     except (OSError, UnicodeError):
@@ -70,38 +70,38 @@ def wait_for(
     now: "Callable[[], float]" = time.monotonic,
     sleep: "Callable[[float], None]" = time.sleep,
 ) -> None:
-    """Wait until all names were known once, or the line has begun without us; say every few seconds which were not."""
+    """Wait until all names have resolved once, or the run has begun; print every few seconds which are missing."""
     began = told = now()
     missing = list(names)
     while True:
         missing = [name for name in missing if not known(name)]
         if not missing or has_begun():
             return
-        if now() - told >= SAY_SECONDS:
+        if now() - told >= PRINT_SECONDS:
             told = now()
             more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
             say(f"waiting for {', '.join(missing[:MOST])}{more} to be known, for {told - began:.0f} s so far")
-        sleep(LOOK_SECONDS)
+        sleep(RETRY_SECONDS)
 
 
 def say(text: str) -> None:
-    """One line for whoever reads the pod's log."""
+    """Print a line to the pod's log."""
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
 
 
 def main(parts: str, project: str, runtime: str) -> int:
     """Unpack, then wait; return the exit code."""
-    for number in (signal.SIGTERM, signal.SIGINT):  # nobody else ends the first process of a pod before KILL
+    for number in (signal.SIGTERM, signal.SIGINT):  # without a handler, only KILL ends the first process of a pod
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         with open(os.path.join(parts, "runtime.tar.gz"), "rb") as file:
             unpack(file.read(), runtime)
-        carried = _read_parts(parts)
-        if carried:
-            unpack(carried, project)
+        archive = _read_parts(parts)
+        if archive:
+            unpack(archive, project)
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
-        say(f"cannot unpack what was carried here: {error}")
+        say(f"cannot unpack the project or the runtime: {error}")
         return 1
     begun = os.path.join(parts, "begun")
     wait_for([name for name in os.environ.get("DRUMLINE_PEERS", "").split(",") if name], lambda: os.path.exists(begun))

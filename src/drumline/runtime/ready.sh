@@ -1,11 +1,11 @@
-# Runs in a pod before its replica: `sh ready.sh PARTS PROJECT RUNTIME` unpacks what drumline carried there, then waits
-# until every name in DRUMLINE_PEERS is known, or the line has begun without us (PARTS/begun). Python does that, where the
-# image has one: it needs neither tar nor gzip.
+# Runs in a pod before its replica: `sh ready.sh PARTS PROJECT RUNTIME` unpacks the project and the runtime, then waits
+# until every name in DRUMLINE_PEERS resolves, or PARTS/begun exists. If the image has Python, that does it: it needs
+# neither tar nor gzip.
 set -eu
 parts=$1 project=$2 runtime=$3
 trap 'exit 143' TERM INT
 
-# Asked first whether it will do, an interpreter would be started twice; only one that may be of version 2 is.
+# Only `python`, which may be of version 2, is checked first: a check starts the interpreter twice.
 if [ "${DRUMLINE_PYTHON:-}" != none ]; then
   if command -v python3 >/dev/null 2>&1; then
     exec python3 -IS "$parts/ready.py" "$@"
@@ -17,7 +17,7 @@ fi
 say() { printf 'drumline: %s\n' "$*"; }
 for tool in tar gzip; do
   command -v "$tool" >/dev/null 2>&1 || {
-    say "this image has neither python3 nor $tool, so that nothing can be unpacked here; set 'code: false', or add one"
+    say "this image has neither python3 nor $tool, so nothing can be unpacked; set 'code: false', or add one"
     exit 1
   }
 done
@@ -34,14 +34,14 @@ known() {
   if command -v getent >/dev/null 2>&1; then
     getent ahosts "$1" >/dev/null 2>&1 || getent hosts "$1" >/dev/null 2>&1
   elif command -v ping >/dev/null 2>&1; then
-    # Whether it may send does not matter: busybox and iputils look the name up first, and say so if nobody knows it.
+    # Whether it may send does not matter: busybox and iputils first resolve the name, and print an error if that fails.
     case $(ping -c 1 -W 1 "$1" 2>&1) in
       *"bad address"* | *"unknown host"* | *"not known"* | *"failure in name resolution"* | *"No address"*) return 1 ;;
     esac
   elif command -v nslookup >/dev/null 2>&1; then
     nslookup "$1" >/dev/null 2>&1
   else
-    say "this image can look no name up (getent, ping, nslookup): going on without waiting"
+    say "this image has no tool to resolve names (getent, ping, nslookup): continuing without waiting"
   fi
 }
 

@@ -1,9 +1,8 @@
-"""Serve TensorBoard: `tensorboard.py FOLDER HOST PORT SCRATCH ROOT PYTHON…`, from an environment of its own if it can.
+"""Serve TensorBoard: `tensorboard.py FOLDER HOST PORT SCRATCH ROOT PYTHON…`, from its own environment if possible.
 
-Without TensorFlow beside it TensorBoard starts in a sixth of the time and an eighth of the memory, so it gets an
-environment that has nothing else; the first who needs it builds that, for all. Where it cannot be built, as without a
-network, the first of the given interpreters that has TensorBoard serves. DRUMLINE_TENSORBOARD names one that is to be
-taken instead of all that.
+Without TensorFlow, TensorBoard starts in a sixth of the time with an eighth of the memory, so it has its own
+environment; the first run that needs it builds it. If it cannot be built, as without a network, the first of the given
+interpreters that has TensorBoard is used. DRUMLINE_TENSORBOARD names an interpreter to use instead.
 """
 
 from __future__ import annotations
@@ -15,68 +14,68 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-# Older ones want a setuptools of old times.
+# Older versions need an old setuptools.
 REQUIREMENTS = ("tensorboard>=2.21,<3",)
-NOT_TO_BE_HAD = 69  # as `run/tensorboard.py` has it
+NOT_AVAILABLE = 69  # the same in `run/tensorboard.py`
 
-_HAS_IT = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
+_CHECK = "import importlib.util, sys; sys.exit(importlib.util.find_spec('tensorboard') is None)"
 
 
 def serve(folder: str, host: str, port: str, scratch: str, root: str, *pythons: str) -> int:
-    """Become TensorBoard, which notes in `scratch` that it runs; return an exit code if there is none to become."""
-    os.umask(0o077)  # it keeps notes in `scratch`, and an environment may be built
+    """Execute TensorBoard with `scratch` for its temporary files; return an exit code if there is none."""
+    os.umask(0o077)  # for files in `scratch`, and for an environment that is built
     command = find(root, pythons)
     if not command:
-        return NOT_TO_BE_HAD
+        return NOT_AVAILABLE
     words = ["-m", "tensorboard.main", "--logdir", folder, "--host", host, "--port", port]
-    # All in one process behind one port: its faster reader is a second program behind another one.
+    # In one process with one port: the faster reader is a second program with another port.
     words += ["--load_fast", "false"]
-    os.chdir("/")  # whatever stands in the user's folder is not imported
-    _say(f"TensorBoard by {command[0]}")
+    os.chdir("/")  # so that nothing is imported from the user's folder
+    _print(f"TensorBoard by {command[0]}")
     try:
         os.execve(command[0], [*command, *words], {**os.environ, "TMPDIR": scratch})
     except OSError as error:
-        _say(f"cannot run {command[0]}: {error.strerror}")
-    return NOT_TO_BE_HAD
+        _print(f"cannot run {command[0]}: {error.strerror}")
+    return NOT_AVAILABLE
 
 
 def find(root: str, pythons: Sequence[str]) -> list[str]:
-    """The interpreter that has TensorBoard, with its options; nothing if there is none. `root` has the environments."""
+    """Return the interpreter with TensorBoard and its options; empty if there is none. `root` has the environments."""
     if given := os.environ.get("DRUMLINE_TENSORBOARD"):
-        return _having_it([given])
+        return _first_with_tensorboard([given])
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
-    from drumline.runtime import environment  # noqa: PLC0415 - found only now: this is run as a file, by any Python
+    from drumline.runtime import environment  # noqa: PLC0415 - only importable now: this file is run by any Python
 
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # what is half built is removed
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # an incomplete environment is removed
     try:
         built = environment.provide(root, os.path.realpath(_base()), REQUIREMENTS)
         lock = environment.use(built)
         if lock is not None:
-            os.set_inheritable(lock, True)  # for as long as it serves
+            os.set_inheritable(lock, True)  # held while it serves
             return [f"{built}/bin/python", "-I"]
     except environment.NotBuilt as error:
-        _say(str(error))
-    _say("looking for TensorBoard where the training runs")
-    return _having_it(pythons)
+        _print(str(error))
+    _print("looking for TensorBoard where the training runs")
+    return _first_with_tensorboard(pythons)
 
 
 def _base() -> str:
-    """The interpreter that ours was made of: whoever has the same shares the environment."""
+    """Return the base interpreter of this one: those with the same base share the environment."""
     return str(getattr(sys, "_base_executable", "") or sys.executable)
 
 
-def _having_it(pythons: Sequence[str]) -> list[str]:
-    """The first of these that has TensorBoard, found out without importing it, which takes seconds."""
+def _first_with_tensorboard(pythons: Sequence[str]) -> list[str]:
+    """Return the first of these that has TensorBoard, without importing it, which takes seconds."""
     for python in pythons:
         found = shutil.which(python)
         path = os.path.abspath(found) if found else ""  # noqa: PTH100
-        if path and subprocess.run([path, "-c", _HAS_IT], cwd="/", check=False).returncode == 0:
+        if path and subprocess.run([path, "-c", _CHECK], cwd="/", check=False).returncode == 0:
             return [path]
-    _say(f"no TensorBoard in {', '.join(pythons)}: `pip install tensorboard` where the training runs")
+    _print(f"no TensorBoard in {', '.join(pythons)}: `pip install tensorboard` where the training runs")
     return []
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
 

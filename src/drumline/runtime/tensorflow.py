@@ -1,4 +1,4 @@
-"""The strategy that TF_CONFIG asks for, made in the right order and with what is known to be needed."""
+"""Make the strategy for TF_CONFIG, with the settings that it needs."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from drumline.runtime.peers import report_missing_peers
 from drumline.runtime.start_error import StartError
 from drumline.runtime.tfconfig import Config, read_config
 
-# TensorFlow gives a peer up that has sent nothing for ten seconds, which is little on a machine that others use, too.
+# TensorFlow gives up a peer after ten seconds without a heartbeat, which is too short on a busy machine.
 _HEARTBEAT_SECONDS = 30
 
 _MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: write `chief`"
 
 
 def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
-    """The strategy for this process; call it before anything else of TensorFlow. Raise StartError if there is none.
+    """Return the strategy for this process, or raise StartError; call this before any other TensorFlow function.
 
     Alone or as evaluator: the default, or MirroredStrategy on several GPUs. Workers, with or without a chief:
     MultiWorkerMirroredStrategy. A chief with parameter servers: ParameterServerStrategy.
 
-    With several workers `model.fit` of Keras 3 is mended, unless `patch_keras` is False. SIGTERM ends the process
-    again, which a strategy of several workers otherwise ignores; `preemption=True` leaves it to TensorFlow, as its
+    With several workers `model.fit` of Keras 3 is patched unless `patch_keras` is False. SIGTERM ends the process,
+    which TensorFlow would otherwise ignore with several workers; `preemption=True` leaves SIGTERM to TensorFlow, as its
     PreemptionCheckpointHandler needs it.
     """
     config = _read_config()
     if config is None:
-        _warn_of_others()
+        _warn_if_alone()
     if config is None or config.role == "evaluator":
         return _alone()
     if "master" in config.cluster:
@@ -49,10 +49,10 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
 
 
 def serve() -> NoReturn:
-    """Be the server that TF_CONFIG says this process is, until somebody ends it."""
+    """Run the server that TF_CONFIG describes, until it is ended by a signal."""
     config = _read_config()
     if config is None:
-        raise StartError("there is no TF_CONFIG, so there is nobody to serve")
+        raise StartError("there is no TF_CONFIG, so there is no cluster to serve")
     if "chief" not in config.cluster:
         raise StartError("TF_CONFIG has parameter servers and no chief to coordinate them: add a `chief`")
     _check_own_host(config)
@@ -64,26 +64,26 @@ def serve() -> NoReturn:
 
 
 def _read_config() -> Config | None:
-    """What TF_CONFIG says; those who train are not told of an evaluator, for whom they would wait for ever.
+    """Read TF_CONFIG, and remove the evaluator from it unless this is the evaluator: the others would wait for it.
 
-    Kubeflow's operator lists it in everybody's, as TensorFlow 1 wanted.
+    Kubeflow's operator lists it for all replicas, as TensorFlow 1 required.
     """
     config = read_config()
     if config is None or config.role == "evaluator" or "evaluator" not in config.cluster:
         return config
-    said = json.loads(os.environ["TF_CONFIG"])
-    del said["cluster"]["evaluator"]
-    os.environ["TF_CONFIG"] = json.dumps(said)
+    data = json.loads(os.environ["TF_CONFIG"])
+    del data["cluster"]["evaluator"]
+    os.environ["TF_CONFIG"] = json.dumps(data)
     return read_config()
 
 
-def _warn_of_others() -> None:
-    """Say that there is no TF_CONFIG, where there are others who train beside this process and not with it."""
+def _warn_if_alone() -> None:
+    """Warn that this replica trains alone, without TF_CONFIG, although there are other workers."""
     name = os.environ.get("DRUMLINE_ROLE"), os.environ.get("DRUMLINE_INDEX")
     if name[0] == "worker" and f"{name[0]}.{name[1]}" != os.environ.get("DRUMLINE_CHIEF"):
         _warn(
-            f"there is no TF_CONFIG, so {name[0]}.{name[1]} trains alone: `framework: tensorflow` gives everybody one,"
-            " if nothing takes it away before the script starts"
+            f"there is no TF_CONFIG, so {name[0]}.{name[1]} trains alone: `framework: tensorflow` sets it,"
+            " unless something removes it before the script starts"
         )
 
 
@@ -94,7 +94,7 @@ def _alone() -> Any:
 
 def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     _check_own_host(config)
-    _bear_silence(config)
+    _extend_heartbeat(config)
     before = signal.getsignal(signal.SIGTERM)
     try:
         with report_missing_peers(_others(config)):
@@ -112,21 +112,21 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     return made
 
 
-def _bear_silence(config: Config) -> None:
-    """Give heartbeats more time than TensorFlow does, where drumline sees for itself who falls.
+def _extend_heartbeat(config: Config) -> None:
+    """Allow more time for heartbeats than TensorFlow does, since drumline itself notices failed replicas.
 
-    Not where the script has said something of its own, and only in versions that can be told.
+    Does nothing if the script has configured this, or if this version of TensorFlow has no such setting.
     """
     if "DRUMLINE_RUN" not in os.environ:
         return
     with suppress(ImportError, AttributeError, TypeError):
         from tensorflow.python.eager import context
 
-        asked = context.context()
-        if asked.coordination_service is not None:
+        current = context.context()
+        if current.coordination_service is not None:
             return
         job = context.coordination_config_pb2.CoordinatedJob
-        asked.configure_coordination_service(
+        current.configure_coordination_service(
             service_type="standalone",
             service_leader=f"/job:{'chief' if 'chief' in config.cluster else 'worker'}/task:0",
             heartbeat_timeout_in_ms=_HEARTBEAT_SECONDS * 1000,
@@ -156,7 +156,7 @@ def _coordinator(config: Config, *, patch_keras: bool) -> Any:
 
 
 def _others(config: Config) -> dict[str, str]:
-    """The addresses of all whom this process has to meet."""
+    """Return the addresses of all other replicas."""
     listed = {
         f"{role}.{number}": address
         for role, addresses in config.cluster.items()
@@ -166,7 +166,7 @@ def _others(config: Config) -> dict[str, str]:
 
 
 def _check_own_host(config: Config) -> None:
-    """Refuse an address of one's own that is unknown here: TensorFlow would wait without a word."""
+    """Raise StartError if the own host name does not resolve: TensorFlow would wait without a message."""
     address = config.cluster[config.role][config.index]
     host = address.rpartition(":")[0].strip("[]")
     try:
@@ -178,14 +178,14 @@ def _check_own_host(config: Config) -> None:
 
 
 def _has_keras() -> bool:
-    """Whether Keras 3 is loaded: TensorFlow does that itself unless TF_USE_LEGACY_KERAS says otherwise."""
+    """Return whether Keras 3 is loaded; TensorFlow loads it unless TF_USE_LEGACY_KERAS is set."""
     return "keras.src.backend.tensorflow.trainer" in sys.modules
 
 
 def _compare_versions(made: Any) -> None:
-    """Warn where workers have different versions of TensorFlow: they may train, and not the same."""
-    mine = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
-    found = sorted({".".join(map(str, row)) for row in all_gather(made, mine)})
+    """Warn if workers have different versions of TensorFlow: results may differ."""
+    own = [int(number) for number in re.findall(r"\d+", tf.__version__)[:3]]
+    found = sorted({".".join(map(str, row)) for row in all_gather(made, own)})
     if len(found) > 1:
         _warn(f"the workers have different versions of TensorFlow: {', '.join(found)}")
 

@@ -1,4 +1,4 @@
-"""TF_CONFIG as a training script reads it; what is wrong with it is one sentence."""
+"""TF_CONFIG as a training script reads it; errors are one sentence."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
 class Config(NamedTuple):
-    """Who is there, and who of them this process is."""
+    """The addresses of all replicas, and the role and index of this one."""
 
     cluster: dict[str, list[str]]
     role: str
@@ -29,7 +29,7 @@ def read_config(text: str | None = None) -> Config | None:
     except ValueError as error:
         raise _wrong(f"is not JSON: {error}") from None
     if not isinstance(config, dict):
-        raise _wrong(f"has to be an object with `cluster` and `task`, not {text.strip()[:40]}")
+        raise _wrong(f"must be an object with `cluster` and `task`, not {text.strip()[:40]}")
     if not config.get("cluster"):
         return None
     members = _cluster(config["cluster"])
@@ -59,7 +59,7 @@ def _cluster(cluster: Any) -> dict[str, list[str]]:
 
 def _task(task: Any) -> tuple[str, int]:
     if not isinstance(task, dict) or "type" not in task or "index" not in task:
-        raise _wrong('does not say who this process is: "task": {"type": "worker", "index": 0}')
+        raise _wrong('does not name the task of this process: "task": {"type": "worker", "index": 0}')
     role, index = task["type"], str(task["index"])
     if role not in _ROLES:
         raise _wrong(f"says that this is {json.dumps(role)}; known are chief, worker, ps and evaluator")

@@ -1,4 +1,4 @@
-"""Sockets with a name in a folder, however long the folder's own name is; who is at the other end; long requests."""
+"""Unix sockets with paths of any length, the process at the other end, and requests with descriptors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-HEADER = struct.Struct("!I")  # of a request: the length of what follows
-LONGEST_REQUEST = 1 << 24  # an environment may be large, and the kernel takes less
+HEADER = struct.Struct("!I")  # of a request: its length in bytes
+LONGEST_REQUEST = 1 << 24  # more than the kernel accepts as an environment
 
 
 class Peer(NamedTuple):
@@ -23,7 +23,7 @@ class Peer(NamedTuple):
 
 
 class short_name:  # noqa: N801
-    """A socket's name may have 107 bytes and a home folder more: name it through its folder's descriptor."""
+    """A short path for a socket, through its folder's descriptor, since the limit is 107 bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -41,7 +41,7 @@ class short_name:  # noqa: N801
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen under this name, for its owner alone; nobody else may be listening there."""
+    """Listen on this path with mode 0600; replaces an earlier socket, on which no process may listen."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with short_name(path) as name:
@@ -52,10 +52,10 @@ def listen(path: Path) -> socket.socket:
 
 
 def connect(path: Path, *, waits: bool = True) -> socket.socket | None:
-    """Connect to the process that listens under this name; None if there is none.
+    """Connect to the process that listens on this path; None if there is none.
 
-    Unless it waits, raise BlockingIOError if many wait already and the process does not accept them. Raise
-    PermissionError if it belongs to another user: it would be sent environments, and be believed.
+    Unless it `waits`, raise BlockingIOError if the queue of connections is full. Raise PermissionError if the process
+    belongs to another user, which must not be sent environments.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.setblocking(waits)
@@ -80,22 +80,22 @@ def is_trusted(connection: socket.socket) -> bool:
 
 
 def peer_of(connection: socket.socket) -> Peer:
-    """Who connected, or who listens."""
+    """Return the process at the other end of a connection."""
     pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return Peer(pid, uid)
 
 
 def send_request(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send a request, with open descriptors; they go with the header, which is read whole or not at all."""
+    """Send a request with open descriptors, which go with the header."""
     data = json.dumps(request).encode()
     socket.send_fds(connection, [HEADER.pack(len(data))], list(descriptors))
     connection.sendall(data)
 
 
 def receive_request(connection: socket.socket, most_descriptors: int) -> tuple[dict[str, Any], list[int]]:
-    """Read one request and the descriptors that came with it; raise ConnectionError when there will be no more.
+    """Read one request and its descriptors; raise ConnectionError at the end of the connection.
 
-    Raise ValueError, TypeError or RecursionError for what is no request.
+    Raise ValueError, TypeError or RecursionError for a malformed request.
     """
     data, descriptors, _, _ = socket.recv_fds(connection, HEADER.size, most_descriptors)
     try:
@@ -104,7 +104,7 @@ def receive_request(connection: socket.socket, most_descriptors: int) -> tuple[d
             raise ValueError(f"a request of {length} bytes")
         request: dict[str, Any] = json.loads(_exactly(connection, length))
         if not isinstance(request, dict):
-            raise TypeError("a request that is no mapping")
+            raise TypeError("a request that is not a mapping")
     except BaseException:
         for descriptor in descriptors:
             os.close(descriptor)

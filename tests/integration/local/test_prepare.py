@@ -30,7 +30,7 @@ def test_the_data_is_there_before_anybody_starts_and_is_not_made_again(workspace
         run.wait_for(Phase.FINISHED)
         assert run.log("worker.0") == run.log("worker.1") == b"hello\n"
         assert (workspace.project / "times").read_text() == "made\n", f"run {number}"
-    assert b"is there already" in run.log("prepare")
+    assert b"exists" in run.log("prepare")
     assert sorted(entry.name for entry in workspace.project.iterdir()) == ["data", "drumline.yml", "times"]
 
 

@@ -85,7 +85,7 @@ def test_an_act_is_a_command_and_back(act: FakeBehavior) -> None:
 def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
     plan = gang("worker")
     stage = Stage(tmp_path)
-    with pytest.raises(EngineError, match=r"the act of worker\.0 cannot be read: "):
+    with pytest.raises(EngineError, match=r"the behavior of worker\.0 cannot be read: "):
         stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("act", *words)),)))
     assert stage.told == []
 

@@ -28,7 +28,7 @@ def test_that_it_is_not_there_is_said_with_what_to_do() -> None:
     (warning,) = warnings(f"tensorboard exits {UNAVAILABLE_CODE}")
     assert "`pip install tensorboard`" in warning
     assert "`tensorboard: false`" in warning
-    assert tensorboard.NOT_TO_BE_HAD == UNAVAILABLE_CODE
+    assert tensorboard.NOT_AVAILABLE == UNAVAILABLE_CODE
 
 
 @pytest.mark.parametrize("words", [("tensorboard exits 0",), ("worker.0 exits 0", "tensorboard signal 9")])

@@ -95,10 +95,10 @@ def test_a_tf_config_without_a_cluster_is_none(text: str) -> None:
     ("config", "said"),
     [
         ("nonsense", "is not JSON: Expecting value"),
-        ([1], "has to be an object with `cluster` and `task`, not [1]"),
+        ([1], "must be an object with `cluster` and `task`, not [1]"),
         ({"cluster": ["a:1"]}, "needs a `cluster` that is an object of roles"),
-        ({"cluster": WORKERS}, "does not say who this process is"),
-        ({"cluster": WORKERS, "task": {"type": "worker"}}, "does not say who this process is"),
+        ({"cluster": WORKERS}, "does not name the task of this process"),
+        ({"cluster": WORKERS, "task": {"type": "worker"}}, "does not name the task of this process"),
         ({"cluster": WORKERS, "task": {"type": "worker", "index": 2}}, "says that this is worker 2, and the cluster"),
         ({"cluster": WORKERS, "task": {"type": "ps", "index": 0}}, "says that this is ps 0, and the cluster has 2 wo"),
         ({"cluster": WORKERS, "task": {"type": "boss", "index": 0}}, 'says that this is "boss"; known are chief,'),

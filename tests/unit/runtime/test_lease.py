@@ -89,10 +89,10 @@ def test_each_touch_of_its_file_begins_a_lease_anew(tmp_path: Path) -> None:
     for touch in range(4):  # together longer than the lease
         clock[0] += 2.0
         os.utime(file, ns=(touch, touch))
-        lease.look()
+        lease.check()
         assert not lease.is_over
     assert asked.poll() is None
     clock[0] += 2.6
-    lease.look()
+    lease.check()
     assert lease.is_over
     assert asked.wait() == -signal.SIGTERM

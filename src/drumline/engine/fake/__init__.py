@@ -1,8 +1,8 @@
-"""Replicas that are no processes but behave as their command says: for tests, and to see what drumline makes of it.
+"""The engine `fake`: replicas that are no processes but behave as their command says, for tests.
 
-Such a replica's command is its behavior, as data. All that happens to it follows from that and from the times at which
-it began and was stopped, which are in its trace; so nothing has to run, and a session that resumes it, an hour later,
-works out what has become of it. Time is the loop's, and passes as fast as that likes.
+The command of such a replica is its behavior, as data. All its events follow from that and from the times of its start
+and stop, which are in its trace; so nothing has to run, and a later session can compute its state. Time is the event
+loop's.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PORT = 2222
 
 
 class FakeEngine:
-    """Plays replicas."""
+    """Simulates replicas."""
 
     capabilities = Capabilities(forms=("json",))
 
@@ -41,7 +41,7 @@ class FakeEngine:
         self._site = site
 
     async def place(self, plan: Plan) -> Placement:
-        """Give every replica a host of its own, which does not exist, and has whatever is asked of it."""
+        """Return a host for every replica; it does not exist, and has any resources."""
         return self.place_at(
             plan, [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
         )
@@ -69,7 +69,7 @@ class FakeEngine:
         return os.path.normpath(self._site.directory / path)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write every replica's act and variables."""
+        """Return every replica's behavior and variables."""
         del form  # there is one
         replicas = [
             {
@@ -82,7 +82,7 @@ class FakeEngine:
         return json.dumps({"v": 1, "run": plan.run, "name": plan.name, "replicas": replicas}, indent=2) + "\n"
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Refuse acts that cannot be read."""
+        """Yield a problem for each behavior that cannot be read."""
         del plan
         return _find_problems(launches)
 
@@ -93,7 +93,7 @@ class FakeEngine:
 
 
 class FakeSession:
-    """Plays the replicas of one run."""
+    """Simulates the replicas of one run."""
 
     def __init__(self, engine: FakeEngine, run_dir: Path) -> None:
         self._engine = engine
@@ -107,7 +107,7 @@ class FakeSession:
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Give every replica a host of its own."""
+        """Return a host for every replica."""
         del attempt
         placement = self._engine.place_at(plan, keep) if keep else await self._engine.place(plan)
         self._addresses = {name: place.address for name, place in placement.items()}
@@ -125,28 +125,28 @@ class FakeSession:
         await self.start([Launch(replica, 0, place, item.env, incarnation)])
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Let TensorBoard begin, which shows nothing, and say where it would be."""
-        act = FakeBehavior(exit=None, exit_on_term=Exit(code=0))
-        replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(act), {}, Resources())
+        """Start a fake TensorBoard, and report an address."""
+        behavior = FakeBehavior(exit=None, exit_on_term=Exit(code=0))
+        replica = Replica(TENSORBOARD, str(TENSORBOARD), command_of(behavior), {}, Resources())
         await self.start([Launch(replica, 0, self._engine.place_one(plan, "tensorboard.fake", "0"), {}, incarnation)])
         if not self._replicas.tracker.find(Incarnation(TENSORBOARD, 0, incarnation)).is_over:
             self._events.put(TensorBoardServed("http://tensorboard.fake/"))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that were not started before; the others go on."""
+        """Start those that were not started before."""
         for problem in _find_problems(launches):
             raise EngineError(problem.message)
         self._replicas.start(launches)
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Stop these; one that never began has ended by that."""
+        """Stop these; one that never began ends by that."""
         self._replicas.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
         """Do nothing: nothing was claimed."""
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Return for how long each replica has run; that computes nothing, and takes no memory."""
+        """Return how long each replica has run, with no CPU time and no memory."""
         del watched
         found = []
         for each in self._replicas.tracker:
@@ -157,7 +157,7 @@ class FakeSession:
         return found
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return that each replica works all the time, unless its behavior is idle."""
+        """Return full activity for each replica, unless its behavior is idle."""
         now = self._loop.time()
         return [
             WorkSample(
@@ -170,7 +170,7 @@ class FakeSession:
         ]
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Return that each replica whose behavior listens does, and is connected to all."""
+        """Return the port of each replica whose behavior listens, and connections to all replicas."""
         found, addresses = [], frozenset(self._addresses.values())
         for each in self._running():
             own = self._addresses.get(each.id.replica, ":0").rpartition(":")[2]
@@ -191,12 +191,12 @@ class FakeSession:
                 (each.folder / STACKS).write_text(each.behavior.stacks)
 
     def traces(self) -> Iterator[Path]:
-        """Yield the folders of all that run, and of those that ended since the last call."""
+        """Yield the trace folders of replicas that run, and of those that ended since the last call."""
         return self._replicas.tracker.traces()
 
 
 def make_engine(site: Site) -> Engine:
-    """Return the engine that plays."""
+    """Return the engine for fake replicas."""
     return FakeEngine(site)
 
 
@@ -205,4 +205,4 @@ def _find_problems(launches: Sequence[Launch]) -> Iterator[Problem]:
         try:
             behaviors_of(launch.replica.argv)
         except ValueError as error:
-            yield Problem(f"the act of {launch.replica.id} cannot be read: {error}")
+            yield Problem(f"the behavior of {launch.replica.id} cannot be read: {error}")

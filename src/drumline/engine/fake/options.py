@@ -1,4 +1,4 @@
-"""The block of the spec for replicas that play an act: it has no keys, and no spec can have it."""
+"""The spec block of the engine `fake`: it has no keys, and no spec can have it."""
 
 from collections.abc import Iterator
 
@@ -10,7 +10,7 @@ from drumline.spec.types import Spec
 
 
 class FakeOptions(Block, frozen=True):
-    """Nothing."""
+    """No options."""
 
 
 Options = FakeOptions

@@ -1,4 +1,4 @@
-"""One incarnation of a fake replica: what follows from its behavior and its times, and the files that it leaves."""
+"""One incarnation of a fake replica: its events, computed from its behavior and times, and its files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class FakeReplica(Tracked):
 
     @property
     def started(self) -> float:
-        """When it starts, if it is not stopped before."""
+        """Return when it starts, unless it is stopped before."""
         return self.began + self.behavior.starts_after_seconds
 
     def begin(self, behavior: FakeBehavior, at_seconds: float) -> None:
-        """Begin, and record that; remove what is there of a session that did not write its first whole line."""
+        """Begin, and record that; remove incomplete files of an earlier session."""
         self.behavior, self.began = behavior, at_seconds
         make_folder(self.folder)
         for name in (LOG, TRACE):
@@ -44,12 +44,12 @@ class FakeReplica(Tracked):
         note(self.folder, {"boot": boot_id(), "began": at_seconds, "act": to_data(behavior)})
 
     def resume(self, now: float) -> bool:
-        """Go on as an earlier session has recorded; return False if none began it."""
+        """Continue from the records of an earlier session; return False if there are none."""
         known = read_notes(self.folder)
         if self.began == inf and "began" in known:
             self.behavior, self.began = from_data(FakeBehavior, known["act"]), known["began"]
             self.times = {name: known[name] for name in ("term", "kill") if name in known}
-            if known["boot"] != boot_id():  # the clock began anew
+            if known["boot"] != boot_id():  # its clock has no meaning any more
                 self.behavior, self.began = FakeBehavior(exit=Exit(message="the machine was restarted")), now
         return self.began < inf
 
@@ -61,7 +61,7 @@ class FakeReplica(Tracked):
                 note(self.folder, {name: at_seconds})
 
     def find_end(self) -> End:
-        """Return what comes first: its own end, that by TERM, or that by KILL; if none does, it is at infinity."""
+        """Return the first of its own end, the end by TERM and the end by KILL; at infinity if there is none."""
         behavior, term, kill = self.behavior, self.times.get("term", inf), self.times.get("kill", inf)
         if min(term, kill) < self.started:
             return End(NEVER_STARTED, min(term, kill), has_started=False)
@@ -73,16 +73,16 @@ class FakeReplica(Tracked):
         return min(ends, key=lambda end: end.at_seconds)
 
     def due_times(self) -> Iterator[float]:
-        """Yield all times at which something happens to it."""
+        """Yield the times of all its events."""
         yield self.started
         yield from (self.started + line.after_seconds for line in self.behavior.lines)
         yield self.find_end().at_seconds
 
     def write_log(self, until: float) -> None:
-        """Add to the log what is written by then, and not yet by an earlier session."""
+        """Append the lines up to this time that are not in the log yet."""
         lines = sorted(self.behavior.lines, key=lambda line: line.after_seconds)
-        said = (f"{line.text}\n" for line in lines if self.started + line.after_seconds <= until)
-        data = "".join(said).encode("utf-8", "surrogateescape")
+        lines_due = (f"{line.text}\n" for line in lines if self.started + line.after_seconds <= until)
+        data = "".join(lines_due).encode("utf-8", "surrogateescape")
         with suppress(FileNotFoundError):  # one that never began has no log
             file = open_file(self.folder / LOG, os.O_WRONLY | os.O_APPEND)
             try:

@@ -1,4 +1,4 @@
-"""The fake replicas of one run: they begin, are resumed, and go on as far as time has come."""
+"""The fake replicas of one run: start, resume and stop them, and report their events in time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FakeReplicas:
-    """Knows the time, and what follows from it for each replica."""
+    """Reports the events of fake replicas when their time has come."""
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self.tracker = ReplicaTracker(run_dir, FakeReplica, loop, report)
@@ -33,7 +33,7 @@ class FakeReplicas:
             for each in self.tracker.ask(wanted):
                 if not each.resume(self._loop.time()):
                     each.begin(behavior_of(wanted[each.id]), self._loop.time())
-                self._go_on(each)
+                self._advance(each)
 
     def resume(self, incarnations: Iterable[Incarnation]) -> list[FakeReplica]:
         """Report these from now on; return them."""
@@ -41,11 +41,11 @@ class FakeReplicas:
             found = self.tracker.ask(incarnations)
             for each in found:
                 each.resume(self._loop.time())
-                self._go_on(each)
+                self._advance(each)
         return found
 
     def stop(self, incarnations: Iterable[Incarnation], grace_seconds: float) -> None:
-        """Stop these; one that had ended before did not end by this, and one that never began has ended."""
+        """Stop these; one that had ended before keeps its end, and one that never began ends."""
         for each in self.resume(incarnations):
             if grace_seconds <= 0:
                 self._signal(each, "kill")
@@ -56,10 +56,10 @@ class FakeReplicas:
     def _signal(self, replica: FakeReplica, name: str) -> None:
         if replica.end is None:
             replica.signal(name, self._loop.time())
-            self._go_on(replica)
+            self._advance(replica)
 
-    def _go_on(self, replica: FakeReplica) -> None:
-        """Do what is due, and have this called when more is; once too often does no harm."""
+    def _advance(self, replica: FakeReplica) -> None:
+        """Report what is due, and schedule the next call; idempotent."""
         if replica.end is not None:
             return
         now, end = self._loop.time(), replica.find_end()
@@ -72,4 +72,4 @@ class FakeReplicas:
             return
         due = min(time for time in replica.due_times() if time > now)
         if due < inf:
-            self._loop.call_later(due - now, partial(self._go_on, replica))
+            self._loop.call_later(due - now, partial(self._advance, replica))

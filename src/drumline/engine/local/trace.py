@@ -26,7 +26,7 @@ _MOST_BYTES = 1 << 16  # to read
 _ALL = 0.95
 
 
-_LATEST = 1e11  # a time beyond this is damage
+_LATEST = 1e11  # a later time is invalid
 _MOMENT_SECONDS = 0.005
 
 
