@@ -134,7 +134,7 @@ def frames(trial: Trial) -> None:
     chance, hears = trial.chance, FrameParser()
     said = b"".join(
         Frame(
-            chance.choice((EVENT, {"do": "log", "life": "worker.0 0 0", "at": 5})), b"x" * chance.randrange(9)
+            chance.choice((EVENT, {"do": "log", "incarnation": "worker.0 0 0", "at": 5})), b"x" * chance.randrange(9)
         ).encode()
         for _ in range(5)
     )

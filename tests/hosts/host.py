@@ -22,7 +22,7 @@ class Process(NamedTuple):
 
 
 class Host:
-    """One of the hosts, with the process in which all of it lives."""
+    """One of the hosts, with the process that runs all of it."""
 
     def __init__(self, name: str, number: int, folder: Path, clock_seconds: int = 0) -> None:
         self.name = name

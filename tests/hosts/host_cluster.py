@@ -177,7 +177,7 @@ class HostCluster:
         _ip(f"link set {host.cable} {'up' if up else 'down'}", *again)
 
     def kill_sshd(self, name: str) -> None:
-        """Kill a host's sshd and every session of it; whatever these started lives on."""
+        """Kill a host's sshd and every session of it; what these started continues."""
         while sshds := list(filter(is_sshd, self._all(name))):  # one may begin a session while it is looked for
             for process in sshds:
                 with suppress(ProcessLookupError):

@@ -139,7 +139,7 @@ def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: HostCl
     hosts = [{"host": name, "port": 12345} for name in ("h1", "h2")]
     rows = doctor(PLAIN + options(hosts=hosts))
     taker.communicate("")
-    assert rows["ports"]["words"] == "taken by somebody else: 12346 on h2"
+    assert rows["ports"]["words"] == "taken by other programs: 12346 on h2"
     assert doctor(PLAIN + options(hosts=hosts))["ports"]["words"] == "every host reaches every other, 8 ways tried"
 
 
@@ -155,7 +155,7 @@ def test_a_full_disk_is_found(doctor: Doctor, reached: HostCluster) -> None:
 
 def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached: HostCluster) -> None:
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/tmp"))["shared folder"]
-    assert row["words"] == "/tmp is not one: h1 does not see what h2 wrote and h2 does not see what h1 wrote"
+    assert row["words"] == "/tmp is not shared: h1 does not see what h2 wrote and h2 does not see what h1 wrote"
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/mnt/nowhere"))["shared folder"]
     assert "h1 cannot write there (no such file or directory)" in row["words"]
     assert doctor(PLAIN, "--hosts", "h1,h2")["shared folder"]["verdict"] == "note"
@@ -165,7 +165,7 @@ def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached:
 def test_gpus_that_are_counted_on_and_not_seen_are_found(doctor: Doctor) -> None:
     hosts = [{"host": "h1", "gpus": 2}, "h2"]
     rows = doctor(PLAIN + "resources: {gpus: 1}\n" + options(hosts=hosts))
-    assert rows["gpus"]["words"] == "2 are said to be on h1, 0 are seen"
+    assert rows["gpus"]["words"] == "2 are configured on h1, 0 are found"
     assert rows["room"]["words"].endswith("2 gpus are missing")
 
 

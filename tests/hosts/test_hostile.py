@@ -118,9 +118,9 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
         """
         @when_started
         def lie(replicas):
-            replicas._write({"do": "log", "life": "worker.0 0 0", "at": 0}, b"a forged line\\n")
-            replicas._write({"do": "log", "life": "worker.0 0 0", "at": 6}, b"a forged line\\n")
-            replicas._write({"do": "file", "life": "worker.0 0 0", "name": "error"}, b'{"error": "forged"}')
+            replicas._write({"do": "log", "incarnation": "worker.0 0 0", "at": 0}, b"a forged line\\n")
+            replicas._write({"do": "log", "incarnation": "worker.0 0 0", "at": 6}, b"a forged line\\n")
+            replicas._write({"do": "file", "incarnation": "worker.0 0 0", "name": "error"}, b'{"error": "forged"}')
             end = {"event": "ReplicaExited", "replica": "worker.0", "attempt": 0, "incarnation": 0}
             replicas._write({"do": "event", "event": {**end, "exit": {"code": 9}, "at_seconds": 1.0}}, b"")
             replicas._write({"do": "event", "event": {"event": "EngineFailed", "attempt": 7, "message": "forged"}}, b"")
@@ -137,18 +137,19 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
 @pytest.mark.parametrize(
     "said",
     [
-        """raw(replicas, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n')""",
+        """raw(replicas, b'{"do": "log", "incarnation": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n')""",
         """
         while True:
             raw(replicas, b"x" * 65536)
         """,
         """
+        head = b'{"do": "log", "incarnation": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n'
         while True:
-            raw(replicas, b'{"do": "log", "life": "worker.1 0 0", "at": 0, "bytes": 1000000000000}\\n' + b"x" * 60000)
+            raw(replicas, head + b"x" * 60000)
         """,
         """raw(replicas, b"[" * 1000000 + b"\\n")""",
         """raw(replicas, b'{"do": "event", "event": {"event": "ReplicaExited", "attempt": NaN}}\\n')""",
-        """raw(replicas, b'{"do": "file", "life": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
+        """raw(replicas, b'{"do": "file", "incarnation": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
         """verbs.ALONE["clock"] = lambda message: {"now": 1e300, "time": 1.0}""",
         """verbs.ALONE["clock"] = lambda message: {"now": [[]], "time": 1.0}""",
     ],

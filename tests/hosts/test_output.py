@@ -247,7 +247,7 @@ def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None
         project.drumline("train")  # so that drumline itself is there
         host_cluster.fill_disk("h1")
         said = project.drumline("train")
-        assert re.search(r"the disk of h1 is full: /\S+ cannot be written; the line goes without h1", said)
+        assert re.search(r"the disk of h1 is full: /\S+ cannot be written; the run starts without h1", said)
         host_cluster.empty_disk("h1")
         (project.folder / "large").write_bytes(os.urandom(15_000_000))
         assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)
@@ -280,9 +280,9 @@ DEEP = [["/".join("a" * depth), *FOLDER, "", False] for depth in range(1, 1000)]
     ("entries", "warning", "fetched"),
     [
         (CLIMBING, "the output is fetched, but one of its files is left out", {"d", "d/up"}),
-        ([*CLIMBING, *BEHIND], "the output is not here: h1 sent a list of files that cannot be used", set()),
+        ([*CLIMBING, *BEHIND], "the output was not fetched: h1 sent a list of files that cannot be used", set()),
         (BEHIND, "", {"out", "out/.ssh", "out/.ssh/authorized_keys"}),
-        (DEEP, "the output is not here: h1 sent a list of files that cannot be used", set()),
+        (DEEP, "the output was not fetched: h1 sent a list of files that cannot be used", set()),
     ],
     ids=["links", "links and files", "files", "deep"],
 )

@@ -80,7 +80,7 @@ def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(
     assert answer.code == 2
     assert f"error: port {PORT} of h1 is taken by {first.id}.worker.0 of another run (pid " in answer.err
     assert f"error: port {PORT} of h2 is taken by {first.id}.worker.1 of another run (pid " in answer.err
-    assert "hint: wait until that is over, or give h2 another `port`" in answer.err
+    assert "hint: wait until that run is over, or give h2 another `port`" in answer.err
     workspace.run("kill", first.id)
     wait_until(lambda: all(b"serves" in second.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
     assert workspace.run("kill", second.id).code == 0

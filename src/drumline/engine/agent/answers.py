@@ -21,7 +21,7 @@ MOST_PORT = 65_535
 _MOST_CORES = 1 << 16
 _MOST_GPUS = 1024
 _MOST_WARNINGS = 100
-_HOLDER_CHARS = 200
+_OWNER_CHARS = 200
 _GPU = re.compile(r"[\w:./-]{1,100}", re.ASCII)
 _VERSION = re.compile(r"[0-9]{1,3}(\.[0-9]{1,3}){1,2}[\w+.-]{0,20}", re.ASCII)
 _BOOT = re.compile(r"[\w-]{0,64}", re.ASCII)
@@ -91,7 +91,7 @@ class ReceiveAnswer(Record):
 class PortsAnswer(Record):
     """What listens on the ports that were asked about."""
 
-    holders: tuple[PortOwner, ...]
+    owners: tuple[PortOwner, ...]
 
 
 class PlaceAnswer(Record):
@@ -143,7 +143,7 @@ def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
             for number in (found.free_bytes, found.written):
                 require_within(number, 0, _MOST_BYTES)
         case PortsAnswer():
-            return found.replace(holders=tuple(map(_clean_holder, found.holders)))
+            return found.replace(owners=tuple(map(_clean_owner, found.owners)))
         case SocketsAnswer():
             for each in found.sockets:
                 _check_sockets(each)
@@ -183,12 +183,12 @@ def _check_sockets(sockets: ReplicaSockets) -> None:
         _require(_ADDRESS, address)
 
 
-def _clean_holder(holder: PortOwner) -> PortOwner:
-    require_within(holder.port, 1, MOST_PORT)
-    return holder.replace(
-        user=clean_text(holder.user, _HOLDER_CHARS),
-        command=clean_text(holder.command, _HOLDER_CHARS),
-        replica=clean_text(holder.replica, _HOLDER_CHARS),
+def _clean_owner(owner: PortOwner) -> PortOwner:
+    require_within(owner.port, 1, MOST_PORT)
+    return owner.replace(
+        user=clean_text(owner.user, _OWNER_CHARS),
+        command=clean_text(owner.command, _OWNER_CHARS),
+        replica=clean_text(owner.replica, _OWNER_CHARS),
         traces="",
     )
 

@@ -13,9 +13,9 @@ from drumline.run.incarnation import Incarnation
 _LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
-def incarnation_to_text(life: Incarnation) -> str:
+def incarnation_to_text(incarnation: Incarnation) -> str:
     """Return an incarnation as text: `worker.0 2 0`, its replica, attempt and incarnation."""
-    return f"{life.replica} {life.attempt} {life.incarnation}"
+    return f"{incarnation.replica} {incarnation.attempt} {incarnation.incarnation}"
 
 
 def incarnation_from_text(text: str) -> Incarnation:

@@ -49,9 +49,9 @@ class LogFollower:
         self._events: deque[tuple[Event, dict[str, Any]]] = deque()  # each with what is sent beside it
         self._is_waiting = False
 
-    def follow(self, life: Incarnation, offset: int) -> None:
+    def follow(self, incarnation: Incarnation, offset: int) -> None:
         """Send the log of this incarnation from this offset on."""
-        self._followed.setdefault(life, _Followed(self._run_dir / life.folder, offset))
+        self._followed.setdefault(incarnation, _Followed(self._run_dir / incarnation.folder, offset))
         self._wait()
 
     def tell(self, event: Event, **more: Any) -> None:
@@ -61,9 +61,9 @@ class LogFollower:
 
     def look(self) -> None:
         """Send what is new."""
-        for life, followed in self._followed.items():
-            self._pump(life, followed)
-            self._report(life, followed)
+        for incarnation, followed in self._followed.items():
+            self._pump(incarnation, followed)
+            self._report(incarnation, followed)
         while self._events and self._may_send(self._events[0][0]):
             event, more = self._events.popleft()
             if isinstance(event, ReplicaExited):
@@ -83,39 +83,39 @@ class LogFollower:
     def _may_send(self, event: Event) -> bool:
         if not isinstance(event, ReplicaExited):
             return True
-        life = Incarnation.of(event)
-        followed = self._followed.get(life)
+        incarnation = Incarnation.of(event)
+        followed = self._followed.get(incarnation)
         return followed is None or followed.offset >= _size(followed.folder / LOG)
 
-    def _pump(self, life: Incarnation, followed: _Followed) -> None:
+    def _pump(self, incarnation: Incarnation, followed: _Followed) -> None:
         """Send what a log has more, unless too much is unsent."""
         path = followed.folder / LOG
         while _size(path) > followed.offset and not self._is_busy():
             with suppress(OSError), path.open("rb") as log:
                 log.seek(followed.offset)
                 data = log.read(_PIECE_BYTES)
-                self._write({"do": "log", "life": incarnation_to_text(life), "at": followed.offset}, data)
+                self._write({"do": "log", "incarnation": incarnation_to_text(incarnation), "at": followed.offset}, data)
                 followed.offset += len(data)
                 continue
             return
 
-    def _report(self, life: Incarnation, followed: _Followed) -> None:
+    def _report(self, incarnation: Incarnation, followed: _Followed) -> None:
         with suppress(OSError):
             written = os.stat(followed.folder / REPORT).st_mtime_ns  # noqa: PTH116 - of everybody, again and again
             if written != followed.reported:
                 followed.reported = written
-                self._send_file(life, followed.folder / REPORT)
+                self._send_file(incarnation, followed.folder / REPORT)
 
-    def _conclude(self, life: Incarnation) -> None:
-        followed = self._followed.pop(life, None)
+    def _conclude(self, incarnation: Incarnation) -> None:
+        followed = self._followed.pop(incarnation, None)
         if followed:
-            self._report(life, followed)
-            self._send_file(life, followed.folder / ERROR)
+            self._report(incarnation, followed)
+            self._send_file(incarnation, followed.folder / ERROR)
 
-    def _send_file(self, life: Incarnation, path: Path) -> None:
+    def _send_file(self, incarnation: Incarnation, path: Path) -> None:
         with suppress(OSError):
             data = path.read_bytes()[:_MOST_SMALL_BYTES]
-            self._write({"do": "file", "life": incarnation_to_text(life), "name": path.name}, data)
+            self._write({"do": "file", "incarnation": incarnation_to_text(incarnation), "name": path.name}, data)
 
 
 def _size(path: Path) -> int:

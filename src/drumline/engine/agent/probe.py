@@ -78,7 +78,7 @@ def clock(request: Request) -> Answer:
 
 def ports(request: Request) -> Answer:
     """Return what listens on these ports."""
-    return {"holders": [to_data(each) for each in find_port_owners(request["ports"])]}
+    return {"owners": [to_data(each) for each in find_port_owners(request["ports"])]}
 
 
 def listen(request: Request) -> Answer:

@@ -57,7 +57,7 @@ class Replicas:
         self._tasks = Tasks(loop)
         self._write = write
         self._is_busy = is_busy
-        self.lease: Path | None = None  # a file whose time is the last sign of life
+        self.lease: Path | None = None  # a file whose modification time says when the other side was last received
         self.silence_seconds: float | None = None  # after which the agent ends
         self._ended: set[Incarnation] = set()
         self._sessions = AsyncExitStack()  # has the session of the run, to the end of this process
@@ -131,7 +131,7 @@ class Replicas:
     async def stop(self, message: dict[str, Any]) -> dict[str, Any]:
         """Stop replicas; each end is sent as an event."""
         self._follow(message["offsets"])
-        await self._session.stop(_lives(message), grace_seconds=message["grace"])
+        await self._session.stop(_incarnations(message), grace_seconds=message["grace"])
         await self._session.reported()
         return {}
 
@@ -167,14 +167,14 @@ class Replicas:
 
     async def stacks(self, message: dict[str, Any]) -> None:
         """Save the stacks of replicas, send them, and answer when that is done."""
-        self._tasks.begin(self._save_stacks(_lives(message), message))
+        self._tasks.begin(self._save_stacks(_incarnations(message), message))
 
-    async def _save_stacks(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
-        await self._session.stacks(lives, gently=message["gently"])
-        for life in lives:
-            with suppress(OSError), (self._run_dir / life.folder / STACKS).open("rb") as file:
+    async def _save_stacks(self, incarnations: Sequence[Incarnation], message: dict[str, Any]) -> None:
+        await self._session.stacks(incarnations, gently=message["gently"])
+        for incarnation in incarnations:
+            with suppress(OSError), (self._run_dir / incarnation.folder / STACKS).open("rb") as file:
                 data = file.read(DATA_BYTES)
-                self._write({"do": "file", "life": incarnation_to_text(life), "name": STACKS}, data)
+                self._write({"do": "file", "incarnation": incarnation_to_text(incarnation), "name": STACKS}, data)
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     async def close(self, message: dict[str, Any]) -> None:
@@ -185,7 +185,7 @@ class Replicas:
     async def clear(self, message: dict[str, Any]) -> None:
         """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
         keep = {incarnation_from_text(each) for each in message["keep"]}
-        left = [life for life in self._left() if life not in keep]
+        left = [incarnation for incarnation in self._left() if incarnation not in keep]
         await self._session.stop(left, grace_seconds=0)
         self._tasks.begin(self._when_gone(left, message))
 
@@ -193,9 +193,9 @@ class Replicas:
         """Kill all replicas of the run, release everything, and answer when they have ended."""
         await self.clear({**message, "keep": ()})
 
-    async def _when_gone(self, lives: Sequence[Incarnation], message: dict[str, Any]) -> None:
+    async def _when_gone(self, incarnations: Sequence[Incarnation], message: dict[str, Any]) -> None:
         """Answer when no keeper has these any more; those that began since are not among them."""
-        while any(is_locked(self._run_dir / life.folder / TRACE) for life in lives):
+        while any(is_locked(self._run_dir / incarnation.folder / TRACE) for incarnation in incarnations):
             await asyncio.sleep(_MOMENT_SECONDS)
         if message["do"] == "release":
             await self._session.release()
@@ -213,10 +213,10 @@ class Replicas:
         for text, offset in offsets.items():
             self._follower.follow(incarnation_from_text(text), offset)
 
-    def _usage_of(self, life: Incarnation) -> dict[str, Any] | None:
+    def _usage_of(self, incarnation: Incarnation) -> dict[str, Any] | None:
         """Return what an incarnation used that has just ended; it is not measured again."""
-        self._ended.add(life)
-        usage = ended_usage(life, read_trace(self._run_dir / life.folder / TRACE))
+        self._ended.add(incarnation)
+        usage = ended_usage(incarnation, read_trace(self._run_dir / incarnation.folder / TRACE))
         return cast("dict[str, Any]", to_data(usage)) if usage else None
 
 
@@ -225,13 +225,13 @@ def inject_fault(message: Mapping[str, Any]) -> dict[str, Any]:
     run_dir = _own_folder(Path(message["folder"]).expanduser().absolute(), message)
     fault_injector = LocalFaultInjector()
     act = fault_injector.undo if message["undo"] else fault_injector.inject
-    life = incarnation_from_text(message["life"])
-    act(run_dir / life.folder, life.replica, Fault(message["fault"]))
+    incarnation = incarnation_from_text(message["incarnation"])
+    act(run_dir / incarnation.folder, incarnation.replica, Fault(message["fault"]))
     return {}
 
 
-def _lives(message: Mapping[str, Any]) -> Sequence[Incarnation]:
-    return [incarnation_from_text(each) for each in message["lives"]]
+def _incarnations(message: Mapping[str, Any]) -> Sequence[Incarnation]:
+    return [incarnation_from_text(each) for each in message["incarnations"]]
 
 
 def _require_room(folder: Path) -> None:

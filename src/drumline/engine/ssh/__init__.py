@@ -36,7 +36,7 @@ class SshEngine:
         return preview_placement(plan, self._site)[0]
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """See that every host answers, knows us and has a Python; the plan then says what they have."""
+        """Check that every host answers, accepts this user and has Python; return the plan with their resources."""
         from drumline.engine.ssh.folders import folder_warnings, refuse_output_among_code  # noqa: PLC0415
 
         with needed_by("ssh", "ssh"):
@@ -56,7 +56,7 @@ class SshEngine:
         return render(for_local(plan), list(map(with_home_paths, launches)), form, hosts=hosts)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Refuse what no process can be given; warn of hosts that are left out, and of how GPUs are divided."""
+        """Yield arguments that are too long, and warnings about hosts and GPUs."""
         from drumline.engine.argument_limits import too_long_arguments  # noqa: PLC0415
         from drumline.engine.ssh.preview import preview_placement  # noqa: PLC0415
 
@@ -77,13 +77,13 @@ class SshEngine:
             await session.disconnect()
 
     def fault_injector(self) -> FaultInjector:
-        """Return what has an agent on the host harm replicas."""
+        """Return what injects faults into replicas on hosts."""
         from drumline.engine.ssh.fault_injector import SshFaultInjector  # noqa: PLC0415 - only in a drill
 
         return SshFaultInjector()
 
     def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
-        """Examine every host."""
+        """Check every host."""
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.doctor import diagnose  # noqa: PLC0415 - few commands need it
 

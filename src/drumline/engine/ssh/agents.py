@@ -17,7 +17,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
 
 class HostFacts(Record):
-    """What a host is and has, and where it was found."""
+    """The resources and the address of a host."""
 
     base: str  # the folder of all runs there
     boot: str
@@ -26,7 +26,7 @@ class HostFacts(Record):
     memory_bytes: int
     gpus: tuple[str, ...]
     address: str
-    skew_seconds: float = 0.0  # by which its clock is before ours
+    skew_seconds: float = 0.0  # by which its clock is ahead of this machine's
 
 
 class Route(Record):

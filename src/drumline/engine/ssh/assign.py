@@ -1,4 +1,4 @@
-"""Which host runs which replica: spread evenly, in blocks, within what each host has to give."""
+"""Assign replicas to hosts: evenly, in blocks, within the resources of each host."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MOST_TRIED = 20_000
 
 
 class Room(Record):
-    """What a host has to give; None is unlimited."""
+    """The resources of a host; None is unlimited."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -193,7 +193,7 @@ def _missing(plan: Plan, names: Sequence[str], rooms: Sequence[_Amount], spread:
             has = f"{count(len(names), 'host')} have {_spell(what, there)}"
             each_has = _each([what] * len(names), names, rooms)
             missing = f"{_spell(what, wanted - there)} are missing"
-            return f"the line asks for {_spell(what, wanted)}, and {has}: {each_has}; {missing}"
+            return f"the run asks for {_spell(what, wanted)}, and {has}: {each_has}; {missing}"
     assert spread.stuck
     wants = _asked(spread.stuck)
     short = [next(what for what in range(3) if not wants[what] <= left[what]) for left in spread.left]

@@ -1,4 +1,4 @@
-"""Where the attempts of a run are: asked of its hosts, and kept on disk."""
+"""Placements of the attempts of a run: requested from its hosts, and stored on disk."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from drumline.engine.ssh.placement_request import PlacementRequest
 from drumline.run.event import RoomFound
 from drumline.runtime.keeper import now
 
-PATIENCE_SECONDS = 10.0  # with hosts that do not answer, before the run is said to wait for them
-_SLOW = 3  # times as much with those that have let us in, and are about to answer
-_HINDERED_SECONDS = 1.0  # with those that are known to be away, and are tried again
-_MOMENT_SECONDS = 0.1
+PATIENCE_SECONDS = 10.0  # for hosts that do not answer, before the run is reported as waiting for them
+_SLOW_FACTOR = 3  # longer for hosts that are connected and have not answered yet
+_HINDERED_SECONDS = 1.0  # for hosts that could not be reached, and are tried again
+_POLL_SECONDS = 0.1
 
 Answer = tuple[HostPlacement, Sequence[str]]
 
 
 class AttemptPlacements:
-    """Asks for places, and remembers those of each attempt, also those that an earlier supervisor asked for."""
+    """Requests placements, and knows that of each attempt, also those that an earlier supervisor requested."""
 
-    def __init__(self, run_dir: Path, tell: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, run_dir: Path, report: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._run_dir = run_dir
-        self._tell = tell
+        self._report = report
         self.patience_seconds = patience_seconds
         self.attempt = 0  # the current one
         self._asked: dict[int, asyncio.Task[Answer]] = {}
@@ -34,9 +34,9 @@ class AttemptPlacements:
         self.last: HostPlacement | None = None
 
     async def ask(self, attempt: int, request: PlacementRequest) -> Answer:
-        """Where everybody of an attempt goes, and warnings; raise MustWait if hosts take long, and tell when they have.
+        """Return the placement of an attempt, and warnings; raise MustWait if hosts take long, RoomFound follows then.
 
-        What was asked is not asked again: whoever comes back gets the answer to the first question.
+        A request that was sent is not sent again: the next call returns its answer.
         """
         asked = self._asked.get(attempt)
         is_new = asked is None
@@ -52,38 +52,38 @@ class AttemptPlacements:
         return placed, warnings
 
     async def _wait(self, asked: asyncio.Task[Answer], request: PlacementRequest) -> bool:
-        """Wait for an answer while it may come soon."""
+        """Wait for an answer while it may come soon; return whether it came."""
         began = now()
         while not asked.done():
-            patience = self.patience_seconds * (_SLOW if request.is_slow else 1)
+            patience = self.patience_seconds * (_SLOW_FACTOR if request.is_slow else 1)
             if now() - began >= (min(_HINDERED_SECONDS, patience) if request.is_hindered else patience):
                 return False
-            await asyncio.wait({asked}, timeout=_MOMENT_SECONDS)
+            await asyncio.wait({asked}, timeout=_POLL_SECONDS)
         return True
 
     def _answered(self, attempt: int, asked: asyncio.Task[Answer]) -> None:
-        """Have the attempt placed that waits for this answer."""
+        """Report that the attempt that waits for this answer can be placed."""
         if not asked.cancelled():
-            asked.exception()  # it is raised where the attempt is placed, unless that is given up
-            self._tell(RoomFound(attempt))
+            asked.exception()  # raised where the attempt is placed, if it still is
+            self._report(RoomFound(attempt))
 
     def close(self) -> None:
-        """Wait for no answer any more."""
+        """Cancel all requests."""
         for asked in self._asked.values():
             asked.cancel()
 
     def keep(self, attempt: int, placed: HostPlacement) -> None:
-        """Remember where an attempt is, whoever takes the run up."""
+        """Store the placement of an attempt, also for the next supervisor."""
         write_placement(self._run_dir, attempt, placed)
         self._known[attempt] = self.last = placed
 
     def get(self, attempt: int) -> HostPlacement | None:
-        """Where an attempt is; None if nobody has placed it."""
+        """Return the placement of an attempt; None if it was not placed."""
         if attempt not in self._known and (found := read_placement(self._run_dir, attempt)):
             self._known[attempt] = found
         return self._known.get(attempt)
 
     def takes_part(self, host: str) -> bool:
-        """Return whether a host has replicas in the current attempt, or may get some: it is not placed yet."""
+        """Return whether a host has replicas in the current attempt, or may get some, since it is not placed yet."""
         placed = self.get(self.attempt)
         return placed is None or host in placed.hosts.values()

@@ -1,4 +1,4 @@
-"""The connection to one host: it has an agent there, and connects again whenever that is gone."""
+"""The connection to one host and its agent; connects again whenever it breaks."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS = 15.0
 _CLOCK_LOOKS = 3
-_QUIET_SECONDS = 15.0  # without an answer, and another connection is tried
+_QUIET_SECONDS = 15.0  # without an answer, after which the host is connected again
 _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _MOST_MALFORMED = 3  # connections on which a host may break the protocol before it is not tried again
 
 
 class HostConnection:
-    """A host's agent, as long as there is one; what it sends without being asked is put in the inbox."""
+    """The agent of a host, while it is connected; puts its reports into the inbox."""
 
     def __init__(self, host: Host, hosts: Hosts, inbox: Inbox) -> None:
         self.host = host
@@ -62,41 +62,41 @@ class HostConnection:
 
     @property
     def answered_at(self) -> float:
-        """When something came from it last; a connection counts as well, as long as it is open."""
+        """Return when the host last sent something; an open connection counts as now."""
         return max(self.heard_at, self._let_in_at) if self.shell else self.heard_at
 
     @property
     def is_up(self) -> bool:
-        """Whether there is an agent that answers."""
+        """Return whether there is an agent that answers."""
         return self._connected.is_set()
 
     @property
     def is_broken(self) -> bool:
-        """Whether the host broke the protocol so often that it is not tried again."""
+        """Return whether the host broke the protocol so often that it is not tried again."""
         return self._malformed >= _MOST_MALFORMED
 
     @property
     def is_hindered(self) -> bool:
-        """Whether the host could not be reached, and is only tried again and again."""
+        """Return whether the host could not be reached, and is tried again."""
         return not self.is_up and self.shell is None and self.trouble is not None
 
     @property
     def skew_seconds(self) -> float:
-        """By how much the host's clock is before ours."""
+        """Return the seconds by which the host's clock is ahead of this machine's."""
         return self.facts.skew_seconds if self.facts else 0.0
 
     @property
     def route(self) -> Route | None:
-        """How other agents are started there now; None if the host does not answer."""
+        """Return how other agents are started there; None if the host does not answer."""
         return Route(self.shell, self.facts.base) if self.is_up and self.shell and self.facts else None
 
     @property
     def received_bytes(self) -> int:
-        """How much commands that count have sent over this connection."""
+        """Return how much counted commands have sent over this connection."""
         return self.shell.received_bytes if self.shell else 0
 
     async def run(self) -> None:
-        """Have an agent there, again and again, until this is cancelled or the host is broken."""
+        """Keep an agent connected until this is cancelled or the host is broken."""
         tries = 0
         while not self.is_broken:
             try:
@@ -122,7 +122,7 @@ class HostConnection:
             tries += 1
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until there is an agent; return False if it takes longer. With a connection, one is about to start."""
+        """Wait until there is an agent; return False after `seconds`, or later if the host is connected already."""
         if self.is_broken:
             await asyncio.sleep(min(seconds, _PAUSES_SECONDS[0]))
             return False
@@ -135,7 +135,7 @@ class HostConnection:
         return self.is_up
 
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
-        """Ask, and return the answer; raise what the agent raised, MustWait only where it is asked for a place.
+        """Return the answer to a message; raise the error of the agent, MustWait only for `place`.
 
         Raise UnreachableError if it is gone. An answer of another kind is a MalformedError, and ends the connection.
         """
@@ -196,7 +196,7 @@ class HostConnection:
         self._reading = asyncio.ensure_future(self._read(channel))
 
     async def _skew(self) -> float:
-        """Return by how much its clock is before ours: by the quickest answer of several."""
+        """Return the seconds by which its clock is ahead, by the quickest of several answers."""
         looks: list[tuple[float, float]] = []
         for _ in range(_CLOCK_LOOKS):
             before = now()
@@ -205,7 +205,7 @@ class HostConnection:
         return min(looks)[1]
 
     async def _watch(self) -> None:
-        """Ask the agent for its clock now and then, until it is gone."""
+        """Ask the agent for its clock at intervals until it does not answer."""
         while True:
             done, _ = await asyncio.wait(
                 {self._reading, self._refused}, timeout=self._quiet_seconds / 3, return_when=asyncio.FIRST_COMPLETED
@@ -223,7 +223,7 @@ class HostConnection:
             raise UnreachableError(f"{self.host.name} does not answer") from None
 
     async def _read(self, channel: Channel) -> None:
-        """Take in what the agent sends, to its end; raise MalformedError for what no agent sends."""
+        """Read what the agent sends until it ends; raise MalformedError for anything else."""
         try:
             while frame := await read_frame(channel):
                 self.heard_at = now()

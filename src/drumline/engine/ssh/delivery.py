@@ -1,4 +1,4 @@
-"""Bring a host what it needs before something starts there."""
+"""Send a host what it needs before something starts there."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _PAUSE_SECONDS = 0.1
 
 
 async def deliver_when_connected(
-    connection: HostConnection, bring: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]
+    connection: HostConnection, deliver: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]
 ) -> bool:
-    """Await `bring` as soon as the host answers, again where the connection broke; return False if not wanted any more.
+    """Await `deliver` when the host answers, again if the connection breaks; return False once it is not wanted.
 
     Raise DrumlineError if the host refuses it.
     """
@@ -24,7 +24,7 @@ async def deliver_when_connected(
         if not await connection.wait_connected(PLACE_SECONDS):
             continue
         try:
-            await bring()
+            await deliver()
         except DrumlineError as error:
             if not (isinstance(error, UnreachableError) or not connection.is_up):
                 raise

@@ -1,4 +1,4 @@
-"""What a line needs of its hosts and what they have, weighed: pure, from what they said."""
+"""Check what hosts answered against what a plan needs; does no I/O."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_NAMED = 5
 
 
 class HostReport(Record):
-    """What is known of a host; where it could not be asked, only why."""
+    """What is known of a host; if it did not answer, only the error."""
 
     host: Host
     error: str = ""
@@ -33,16 +33,16 @@ class HostReport(Record):
     free_bytes: int = 0
     is_writable: bool = True
     room: Room = Room()
-    skew_seconds: float = 0.0  # by which its clock is before ours
+    skew_seconds: float = 0.0  # by which its clock is ahead of this machine's
 
     @property
     def name(self) -> str:
-        """As ssh knows it."""
+        """Return the name of the host, as ssh knows it."""
         return self.host.name
 
 
 def check_host(found: HostReport) -> DoctorCheck:
-    """Whether a host can be reached and used, and what it is."""
+    """Check that a host can be reached and used, and describe it."""
     if found.error:
         return DoctorCheck(found.name, MISSING, found.error, found.hint)
     room = found.room
@@ -52,16 +52,16 @@ def check_host(found: HostReport) -> DoctorCheck:
 
 
 def check_pythons(hosts: Sequence[HostReport]) -> DoctorCheck:
-    """Whether the same Python is everywhere; which patch of it is nobody's concern."""
+    """Check that all hosts have the same Python; the patch version does not matter."""
     by_version = _grouped({each.name: ".".join(each.version.split(".")[:2]) for each in hosts})
     if len(by_version) == 1:
         return DoctorCheck("python", OK, f"{next(iter(by_version))} on every host")
     hint = "name one that all of them have: `ssh: {python: PATH}`"
-    return DoctorCheck("python", NOTE, f"not the same everywhere: {_told(by_version)}", hint)
+    return DoctorCheck("python", NOTE, f"not the same everywhere: {_describe_groups(by_version)}", hint)
 
 
 def check_packages(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck | None:
-    """Whether the framework is everywhere, in one version; None if none is needed."""
+    """Check that all hosts have the framework in one version; None if none is needed."""
     if not PACKAGES[plan.framework]:
         return None
     if plan.environment:
@@ -74,11 +74,13 @@ def check_packages(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck | Non
     by_version = _grouped({each.name: ", ".join(each.packages.values()) for each in hosts})
     if len(by_version) == 1:
         return DoctorCheck(plan.framework, OK, f"{next(iter(by_version))} on every host")
-    return missing_framework(plan.framework, f"not the same everywhere: {_told(by_version)}", "install one version")
+    return missing_framework(
+        plan.framework, f"not the same everywhere: {_describe_groups(by_version)}", "install one version"
+    )
 
 
 def check_clocks(hosts: Sequence[HostReport]) -> DoctorCheck:
-    """Whether clocks are alike, ours among them."""
+    """Check that the clocks of hosts agree with this machine's."""
     wrong = [each for each in hosts if abs(each.skew_seconds) >= _SKEW_SECONDS]
     if not wrong:
         return DoctorCheck("clocks", OK, f"within {format_duration(_SKEW_SECONDS, parts=1)} of this machine's")
@@ -90,7 +92,7 @@ def check_clocks(hosts: Sequence[HostReport]) -> DoctorCheck:
 
 
 def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
-    """Whether runs can have their folders there."""
+    """Check that the folder of runs can be written, and has room."""
     hint = "make room there, or name another folder: `ssh: {folder: PATH}`"
     closed = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
     if closed:
@@ -105,9 +107,9 @@ def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
 
 
 def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
-    """Whether those GPUs are seen that are counted on."""
+    """Check that hosts have the GPUs that the spec names and the plan needs."""
     fewer = [
-        f"{each.host.gpus} are said to be on {each.name}, {each.room.gpus} are seen"
+        f"{each.host.gpus} are configured on {each.name}, {each.room.gpus} are found"
         for each in hosts
         if (each.host.gpus or 0) > (each.room.gpus or 0)
     ]
@@ -116,32 +118,32 @@ def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
         return DoctorCheck("gpus", MISSING, _some(fewer), hint)
     asked = sum(replica.resources.gpus or 0 for replica in plan.replicas) if plan else 0
     by_number = _grouped({each.name: str(each.room.gpus or "none") for each in hosts})
-    words = f"{next(iter(by_number))} on every host" if len(by_number) == 1 else _told(by_number)
+    words = f"{next(iter(by_number))} on every host" if len(by_number) == 1 else _describe_groups(by_number)
     if asked and list(by_number) == ["none"]:
-        return DoctorCheck("gpus", MISSING, f"none on any host, and the line asks for {asked}", hint)
+        return DoctorCheck("gpus", MISSING, f"none on any host, and the run asks for {asked}", hint)
     return DoctorCheck("gpus", OK, words)
 
 
 def check_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> DoctorCheck:
-    """Whether everybody reaches everybody: ports that were taken by host, and troubles by who has them."""
+    """Check that every host reaches every other; `taken` are ports by host, `troubles` are problems by calling host."""
     busy = [f"{port} on {name}" for name, ports in taken.items() for port in ports]
     if busy:
-        hint = "end who has them, or give the hosts another `port`"
-        return DoctorCheck("ports", MISSING, f"taken by somebody else: {_some(busy)}", hint)
-    deaf = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
-    if deaf:
+        hint = "end the programs that have them, or give the hosts another `port`"
+        return DoctorCheck("ports", MISSING, f"taken by other programs: {_some(busy)}", hint)
+    closed = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
+    if closed:
         hint = (
             "let them pass between the hosts, or give each a `port` that passes; if that is not where its peers find"
             " it, give it an `address`"
         )
-        return DoctorCheck("ports", MISSING, f"{count(len(deaf), 'way')} of {ways} closed: {_some(deaf)}", hint)
+        return DoctorCheck("ports", MISSING, f"{count(len(closed), 'way')} of {ways} closed: {_some(closed)}", hint)
     if ways == 1:
         return DoctorCheck("ports", OK, "the host reaches itself at its address")
     return DoctorCheck("ports", OK, f"every host reaches every other, {ways} ways tried")
 
 
 def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
-    """Whether the folder that they have in common is one."""
+    """Check that the shared folder is the same on every host."""
     if hosts.shared is None:
         if len(hosts.all) == 1:
             return DoctorCheck("shared folder", OK, "none is needed by one host")
@@ -151,14 +153,14 @@ def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
         return DoctorCheck(
             "shared folder",
             MISSING,
-            f"{hosts.shared} is not one: {_some(troubles)}",
+            f"{hosts.shared} is not shared: {_some(troubles)}",
             "mount it on every host, or leave out `shared`",
         )
     return DoctorCheck("shared folder", OK, f"{hosts.shared}: what one host writes, every other reads")
 
 
 def check_room(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck:
-    """Whether the line fits, and how it would be spread."""
+    """Check that the replicas fit, and describe how they would be spread."""
     try:
         assigned = assign(plan, {each.name: room_of(each.host, each.room) for each in hosts})
     except InputError as error:
@@ -168,14 +170,14 @@ def check_room(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck:
 
 
 def _grouped(values: Mapping[str, str]) -> dict[str, list[str]]:
-    """The names of each value, what most have first."""
+    """Return the names by value, the most frequent value first."""
     groups: dict[str, list[str]] = {}
     for name, value in values.items():
         groups.setdefault(value, []).append(name)
     return dict(sorted(groups.items(), key=lambda item: -len(item[1])))
 
 
-def _told(groups: Mapping[str, Sequence[str]]) -> str:
+def _describe_groups(groups: Mapping[str, Sequence[str]]) -> str:
     return ", ".join(f"{value} on {_some(names)}" for value, names in groups.items())
 
 

@@ -1,4 +1,4 @@
-"""What hosts have for a line, and whether they reach each other: asked of all of them at once."""
+"""Ask all hosts at once what they have, and whether they reach each other."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ T = TypeVar("T")
 
 _CALL_SECONDS = 5.0
 _SHARED_SECONDS = 5.0
-_CLOCK_LOOKS = 5
+_CLOCK_READINGS = 5
 
 
 def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
-    """Ask every host; of one that cannot be asked, only why is told."""
+    """Return the checks of all hosts; for a host that does not answer, only the reason."""
     hosts = read_options(Hosts, target.options)
     require_hosts(hosts)
     return asyncio.run(_diagnose(hosts, target.plan))
@@ -83,7 +83,7 @@ class _HostAgent:
         return self._shell.address, await self.ask("facts", FactsAnswer, folder=runs_folder(self._hosts))
 
     async def ask(self, do: str, kind: type[T], **words: object) -> T:
-        """Ask, and return the answer; raise EngineError if there is none, or it is that something failed."""
+        """Return the answer to a question; raise EngineError if there is none, or it is an error."""
         assert self._agent
         return await self._agent.ask({"do": do, **words}, kind)
 
@@ -96,7 +96,7 @@ class _HostAgent:
 
 
 async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
-    """Everything about one host by itself."""
+    """Return what is known of one host by itself."""
     packages = PACKAGES[plan.framework] if plan else ()
     try:
         address, facts = await agent.open()
@@ -123,29 +123,29 @@ async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
 
 
 def _named_python(plan: Plan | None) -> str | None:
-    """The Python that the chief's command itself names, if it is not to be looked for."""
-    who = next((each for each in plan.replicas if each.id == plan.chief), None) if plan else None
-    if who is None or "/" not in who.argv[0] or "python" not in who.argv[0].rpartition("/")[2]:
+    """Return the path of Python that the chief's command names, if it names one."""
+    chief = next((each for each in plan.replicas if each.id == plan.chief), None) if plan else None
+    if chief is None or "/" not in chief.argv[0] or "python" not in chief.argv[0].rpartition("/")[2]:
         return None
-    return who.argv[0]
+    return chief.argv[0]
 
 
 async def _skew(agent: _HostAgent) -> float:
-    """How far its clock is before ours: by the quickest answer of several."""
-    agents: list[tuple[float, float]] = []
-    for _ in range(_CLOCK_LOOKS):
+    """Return the seconds by which its clock is ahead of this machine's, by the quickest of several answers."""
+    readings: list[tuple[float, float]] = []
+    for _ in range(_CLOCK_READINGS):
         before = time.time()
         there = (await agent.ask("clock", ClockAnswer)).time
         after = time.time()
-        agents.append((after - before, there - (before + after) / 2))
-    return min(agents)[1]
+        readings.append((after - before, there - (before + after) / 2))
+    return min(readings)[1]
 
 
 async def _ports(agents: Sequence[_HostAgent], found: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
-    """Let everybody listen where its replicas would, and everybody call everybody."""
+    """Listen on every host on the ports of its replicas, and connect from every host to all of them."""
     wanted = _wanted_ports(found, plan)
     try:
-        heard = await asyncio.gather(
+        listening = await asyncio.gather(
             *(
                 agent.ask("listen", ListenAnswer, name=agent.host.name, ports=wanted[agent.host.name])
                 for agent in agents
@@ -153,18 +153,18 @@ async def _ports(agents: Sequence[_HostAgent], found: Sequence[HostReport], plan
         )
         peers = [
             (each.name, each.address, port)
-            for each, answer in zip(found, heard, strict=True)
+            for each, answer in zip(found, listening, strict=True)
             for port in answer.ports[: len(wanted[each.name]) or 1]
             if 0 < port <= MOST_PORT
         ]
-        told = await asyncio.gather(
+        called = await asyncio.gather(
             *(agent.ask("call", CallAnswer, peers=peers, seconds=_CALL_SECONDS) for agent in agents)
         )
     except EngineError as error:
         return DoctorCheck("ports", NOTE, error.message)
     taken = {
         agent.host.name: [port for port in answer.taken if port in (wanted[agent.host.name] or (0,))]
-        for agent, answer in zip(agents, heard, strict=True)
+        for agent, answer in zip(agents, listening, strict=True)
     }
     troubles = {
         agent.host.name: [
@@ -172,17 +172,17 @@ async def _ports(agents: Sequence[_HostAgent], found: Sequence[HostReport], plan
             for (name, address, port), trouble in zip(peers, answer.troubles, strict=False)
             if trouble
         ]
-        for agent, answer in zip(agents, told, strict=True)
+        for agent, answer in zip(agents, called, strict=True)
     }
     return diagnosis.check_ports(taken, troubles, len(peers) * len(agents))
 
 
 def _wanted_ports(found: Sequence[HostReport], plan: Plan | None) -> dict[str, list[int]]:
-    """The ports that are fixed by host: as many as it would have replicas."""
+    """Return the fixed ports of each host: one for each replica that it would have."""
     shares = dict.fromkeys((each.name for each in found), 1)
     if plan:
-        insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
-        where = list(assign(insisting, {each.name: room_of(each.host, each.room) for each in found}).values())
+        unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
+        where = list(assign(unlimited, {each.name: room_of(each.host, each.room) for each in found}).values())
         shares = {name: where.count(name) for name in shares}
     return {
         each.name: [each.host.port + more for more in range(max(1, shares[each.name]))] if each.host.port else []
@@ -191,7 +191,7 @@ def _wanted_ports(found: Sequence[HostReport], plan: Plan | None) -> dict[str, l
 
 
 async def _shared(agents: Sequence[_HostAgent], folder: str) -> list[str]:
-    """Write a file on every host and read them all on every host; what is wrong with it."""
+    """Write a file on every host and read all of them on every host; return problems."""
     stem = f"{folder}/.drumline-doctor-{secrets.token_hex(6)}"
     files = {agent.host.name: f"{stem}-{number}" for number, agent in enumerate(agents)}
     troubles = []

@@ -1,4 +1,4 @@
-"""Harm a replica on its host on purpose; an agent there does it."""
+"""Inject faults into replicas on their hosts, by an agent there."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from drumline.run.incarnation import Incarnation
 
 
 class SshFaultInjector:
-    """Sends signals to processes of hosts."""
+    """Injects faults by signals to processes on hosts."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
-        """A host's network is not the line's own."""
+        """Return why a fault is not possible: networks of hosts cannot be cut."""
         del plan
         if fault is Fault.CUT:
             return "the network of a host is not cut from here: others may use it"
         return None
 
     def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Do this to the life with these traces; raise EngineError if it does not live."""
+        """Inject a fault into the incarnation with these traces; raise EngineError if it does not run."""
         asyncio.run(_request(traces, replica, fault, undo=False))
 
     def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Undo that."""
+        """Undo a fault."""
         asyncio.run(_request(traces, replica, fault, undo=True))
 
 
 async def _request(traces: Path, replica: ReplicaId, fault: Fault, *, undo: bool) -> None:
     host = read_notes(traces).get("host")
     if host is None:
-        raise EngineError(f"{replica} has no process that could be hurt")
+        raise EngineError(f"{replica} has no process")
     hosts = hosts_of(plan_from_json((traces.parents[2] / "plan.json").read_text("utf-8")))
     attempt, incarnation = int(traces.parent.name), int(traces.name.partition("+")[2] or 0)
-    life = incarnation_to_text(Incarnation(replica, attempt, incarnation))
+    name = incarnation_to_text(Incarnation(replica, attempt, incarnation))
     own = next((each for each in hosts.all if each.name == host), None)
     if own is None:
-        raise EngineError(f"{replica} has no process that could be hurt")
-    message = {"do": "inject_fault", "life": life, "fault": fault.value, "undo": undo}
+        raise EngineError(f"{replica} has no process")
+    message = {"do": "inject_fault", "incarnation": name, "fault": fault.value, "undo": undo}
     message |= {"folder": runs_folder(hosts), "run": hosts.unique, "host": agent_folder(own)}
     shell = await connect(host, config=hosts.config)
     try:

@@ -23,7 +23,7 @@ _LARGE_BYTES = 1 << 30
 
 
 def read_origin(run_dir: Path) -> Origin | None:
-    """Return what is noted of a run's output; None if nothing is known to be written."""
+    """Return where a run writes its output; None if nothing was written yet."""
     with suppress(OSError):
         return origin_from_json((run_dir / ORIGIN).read_text())
     return None
@@ -57,7 +57,7 @@ def folder_warnings(plan: Plan, site: Site) -> Sequence[str]:
 def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:
     """Return where this machine has what is fetched: in the project as the spec says, else in the run's own folder.
 
-    Hosts write what they like there, so it is never the project's own folder, and nothing outside of it.
+    It is never the project's own folder or one outside of it, since hosts choose the files there.
     """
     named = fetched_folder(str(directory), plan.output)
     output = Path(named) if named else run_dir / "output"

@@ -1,4 +1,4 @@
-"""A helper on its hosts: a part of it on each, and what each is told."""
+"""A helper on its hosts: a part on each, and the orders of each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.run.event import Exit
 from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 
-_HOSTS = "hosts"  # in its trace: where it is
+_HOSTS = "hosts"  # in its trace: its hosts
 
 
 class HelperPart:
@@ -25,12 +25,12 @@ class HelperPart:
         self.file = folder / f"{LOG}.{host.replace('/', '_')}"
         self.kill_at: float | None = None
         self.exit: Exit | None = None
-        self.begins = False  # all that it needs is there
-        self.is_late = False  # it began when all others were done, whose end was reported
+        self.begins = False  # the host has all that it needs
+        self.is_late = False  # it began after the end on all other hosts was reported
 
     @property
     def offset(self) -> int:
-        """How much of its log is here."""
+        """Return the size of its log on this machine."""
         with suppress(OSError):
             return self.file.stat().st_size
         return 0
@@ -52,8 +52,8 @@ class Helper(Tracked):
         note(self.folder, {_HOSTS: list(hosts)})
 
     @property
-    def goes_on(self) -> bool:
-        """Whether it works on a host, or is about to, as far as is known."""
+    def is_active(self) -> bool:
+        """Return whether it runs on a host, or is about to, as far as is known."""
         return self.end is None or any(part.is_late and part.exit is None for part in self.parts.values())
 
     def is_done_on(self, host: str) -> bool:
@@ -69,7 +69,7 @@ class Helper(Tracked):
         return part is not None and part.exit is None and (self.end is None or part.is_late)
 
     def orders(self, host: str, now: float) -> Iterator[dict[str, Any]]:
-        """Yield what a host is to be told whenever it answers."""
+        """Yield the orders of a host, which it gets whenever it answers."""
         part = self.parts.get(host)
         if part is None or not self.waits_on(host) or not part.begins:
             return
@@ -79,4 +79,4 @@ class Helper(Tracked):
             yield {"do": "prepare", **about, "plan": self.plans[host], "offsets": offsets}
         else:
             grace = max(0.0, part.kill_at - now)
-            yield {"do": "stop", "lives": [name], "attempt": 0, "grace": grace, "offsets": offsets}
+            yield {"do": "stop", "incarnations": [name], "attempt": 0, "grace": grace, "offsets": offsets}

@@ -36,8 +36,8 @@ class PartEnded(Record):
 
     host: str
     exit: Exit
-    is_late: bool = False  # it began when all other hosts were done, whose end was reported
-    to_stop: frozenset[str] = frozenset()  # other hosts, which are to be told to stop it
+    is_late: bool = False  # it began after the end on all other hosts was reported
+    to_stop: frozenset[str] = frozenset()  # other hosts, on which it has to stop
 
 
 class Helpers:
@@ -53,19 +53,19 @@ class Helpers:
         for done in self._recall():
             self._tracker.find(done)
 
-    def begin(self, life: Incarnation, hosts: Sequence[str]) -> Sequence[str]:
+    def begin(self, incarnation: Incarnation, hosts: Sequence[str]) -> Sequence[str]:
         """Begin a helper on these hosts, or on those where it is; return the hosts that need the project first."""
-        helper = self._tracker.find(life)
+        helper = self._tracker.find(incarnation)
         if not helper.has_begun:
             helper.has_begun = True
             helper.parts = {host: HelperPart(helper.folder, host) for host in hosts}
             helper.note_hosts(hosts)
-        self._tracker.ask([life])
+        self._tracker.ask([incarnation])
         return [] if helper.end else [host for host in helper.parts if host not in helper.plans]
 
-    def knows(self, life: Incarnation) -> bool:
+    def knows(self, incarnation: Incarnation) -> bool:
         """Return whether it was begun, by this supervisor or an earlier one."""
-        return (self._tracker.get(life) or Helper(life, self._run_dir / life.folder)).has_begun
+        return (self._tracker.get(incarnation) or Helper(incarnation, self._run_dir / incarnation.folder)).has_begun
 
     def join(self, host: str) -> Incarnation | None:
         """Return the next helper that has to work on a host which was away before; None if there is none now."""
@@ -82,7 +82,7 @@ class Helpers:
         return None
 
     def unready(self, host: str) -> str:
-        """Return what is done elsewhere and not on a host that was away then, and how it ended there; else nothing."""
+        """Return why a host that was away lacks what the others prepared; "" if it does not."""
         for helper in self._latest():
             if helper.end and helper.end.exit.ok and not helper.is_done_on(host):
                 part, name = helper.parts.get(host), helper.id.replica
@@ -101,28 +101,28 @@ class Helpers:
         last = {helper.id.replica: helper for helper in sorted(begun, key=lambda each: each.id.incarnation)}
         return [last[name] for name in self._names if name in last]
 
-    def go(self, life: Incarnation, host: str, plan: str) -> bool:
-        """Let it begin on this host, by this plan; return whether it may on all hosts now."""
-        helper = self._tracker.find(life)
+    def go(self, incarnation: Incarnation, host: str, plan: str) -> bool:
+        """Begin it on this host with this plan; return whether it may begin on all hosts now."""
+        helper = self._tracker.find(incarnation)
         helper.plans[host] = plan
         helper.parts[host].begins = True
         return all(part.begins for part in helper.parts.values())
 
-    def fail(self, life: Incarnation, message: str) -> None:
+    def fail(self, incarnation: Incarnation, message: str) -> None:
         """Report that it cannot begin on any host."""
-        for helper in self._tracker.ask([life]):
+        for helper in self._tracker.ask([incarnation]):
             self._end(helper, Exit(message=message))
 
-    def refuse(self, life: Incarnation, host: str, message: str) -> PartEnded | None:
+    def refuse(self, incarnation: Incarnation, host: str, message: str) -> PartEnded | None:
         """Note that it cannot begin on this host."""
-        return self.end_part(self._tracker.find(life), host, Exit(message=message))
+        return self.end_part(self._tracker.find(incarnation), host, Exit(message=message))
 
-    def stop(self, life: Incarnation, grace_seconds: float) -> frozenset[str]:
-        """Stop a helper; return the hosts that are to be told to."""
-        if self._tracker.get(life) is None:
-            for part in self._tracker.find(life).parts.values():
+    def stop(self, incarnation: Incarnation, grace_seconds: float) -> frozenset[str]:
+        """Stop a helper; return the hosts that need the order."""
+        if self._tracker.get(incarnation) is None:
+            for part in self._tracker.find(incarnation).parts.values():
                 part.begins = True  # as far as is known
-        (helper,) = self._tracker.ask([life])
+        (helper,) = self._tracker.ask([incarnation])
         if not helper.has_begun:
             self._end(helper, NEVER_STARTED)
         if helper.end:
@@ -140,13 +140,13 @@ class Helpers:
         return hosts
 
     def orders(self, host: str) -> Iterator[dict[str, Any]]:
-        """Yield what a host is to be told whenever it answers."""
+        """Yield the orders of a host, which it gets whenever it answers."""
         for helper in self._tracker:
             yield from helper.orders(host, self._loop.time())
 
-    def given(self, life: Incarnation, host: str) -> Helper | None:
-        """Return a helper if this host was told to begin it, else None."""
-        helper = self._tracker.get(life)
+    def given(self, incarnation: Incarnation, host: str) -> Helper | None:
+        """Return a helper if this host was ordered to begin it, else None."""
+        helper = self._tracker.get(incarnation)
         part = helper.parts.get(host) if helper else None
         return helper if part and part.begins else None
 
@@ -184,11 +184,11 @@ class Helpers:
 
     def folders(self) -> Iterator[Path]:
         """Return the folders in which logs grow."""
-        return (helper.folder for helper in self._tracker if helper.goes_on)
+        return (helper.folder for helper in self._tracker if helper.is_active)
 
-    def waits(self, life: Incarnation, host: str) -> bool:
+    def waits(self, incarnation: Incarnation, host: str) -> bool:
         """Return whether it is to begin on this host, which is not ready for it."""
-        helper = self._tracker.get(life)
+        helper = self._tracker.get(incarnation)
         return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
 
     def overdue(self, host: str, before: float) -> bool:
@@ -205,7 +205,7 @@ class Helpers:
         return {host for helper in self._tracker for host in helper.parts}
 
     def _recall(self) -> Iterator[Incarnation]:
-        """Yield those that were done under an earlier supervisor."""
+        """Yield the helpers of an earlier supervisor."""
         for name in self._names:
             for folder in self._run_dir.glob(f"attempts/0/{name}*"):
                 stem, _, number = folder.name.partition("+")
@@ -280,7 +280,7 @@ def _on(host: str, message: str) -> str:
 
 
 def _last_line(file: Path) -> bytes:
-    """Return what is behind the last whole line."""
+    """Return the bytes after the last complete line."""
     with suppress(OSError), file.open("rb") as log:
         log.seek(max(0, os.fstat(log.fileno()).st_size - (1 << 16)))
         return log.read().rpartition(b"\n")[2]

@@ -1,4 +1,4 @@
-"""AttemptPlacements on hosts: who goes where, what each host is asked for, and what that makes of the line."""
+"""The placement of an attempt on hosts: the plan that each host gets, and what the hosts answered."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from drumline.runtime.private import make_folder, write_file
 
 
 class HostPlacement(Record):
-    """Where each replica of an attempt is: its host, as ssh knows it, and its place there."""
+    """The host of each replica of an attempt, as ssh knows it, and its place there."""
 
     hosts: Mapping[ReplicaId, str]
     places: Placement
 
 
 def host_plan(plan: Plan, base: str) -> Plan:
-    """The plan of one host, which has its runs in this folder, as its own local engine is to know it.
+    """Return the plan for the local engine of one host, which has its runs in the folder `base`.
 
-    Its name is one that no other launching machine gives.
+    The name of its run is unique among all launching machines.
     """
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"
@@ -36,18 +36,18 @@ def host_plan(plan: Plan, base: str) -> Plan:
     own = for_local(plan).replace(run=f"{plan.run}.{hosts.unique}", engine="local", data=data)
     if hosts.shared is None:
         return own.replace(output=output)
-    # What the spec says of folders is seen from the one that they share: the project's is each host's own.
+    # Paths in the spec are relative to the shared folder: each host has a project folder of its own.
     checkpoint = plan.checkpoint and _of_project(plan, hosts.shared, plan.checkpoint)
     return own.replace(output=_of_project(plan, hosts.shared, output), checkpoint=checkpoint)
 
 
 def _of_project(plan: Plan, base: str, path: str) -> str:
-    """A path of the spec, in a folder that lasts and is for this project alone."""
+    """Return a path of the spec in a folder for this project that outlasts runs."""
     return posixpath.normpath(posixpath.join(base, plan.project.replace("/", "_"), path))
 
 
 def _lasting(plan: Plan, data: Data, base: str) -> Data:
-    """What is prepared once is not of a run's own folder, where the next run would not find it."""
+    """Return data with a path that the next run finds, if it is prepared once for all runs."""
     is_prepared = data.variable in {each.variable for each in plan.preparations}
     if not is_prepared or data.path.startswith("/"):
         return data
@@ -55,7 +55,7 @@ def _lasting(plan: Plan, data: Data, base: str) -> Data:
 
 
 def merge_placements(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> HostPlacement:
-    """The line as all its hosts have placed it."""
+    """Return the placement of all replicas from that of each host."""
     hosts = {replica: host for host, places in parts.items() for replica in places}
     found = {replica: place for places in parts.values() for replica, place in places.items()}
     return HostPlacement(hosts, {each: place.replace(host=addresses[hosts[each]]) for each, place in found.items()})
@@ -65,7 +65,7 @@ def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, P
     """Return the places of exactly the replicas that a host was asked about; raise ValueError for others."""
     wanted = {str(replica.id): replica.id for replica in asked.replicas}
     if other := places.keys() - wanted.keys():
-        raise ValueError(f"a place for {min(other)[:50]!r}, which it was not asked about")
+        raise ValueError(f"a place for {min(other)[:50]!r}, which was not requested")
     if missing := wanted.keys() - places.keys():
         raise ValueError(f"no place for {min(missing)}")
     for name, place in places.items():
@@ -80,7 +80,7 @@ def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
 
 
 def write_placement(run_dir: Path, attempt: int, placed: HostPlacement) -> None:
-    """Keep where an attempt is, for whoever takes the run up while a host does not answer."""
+    """Store the placement of an attempt: the next supervisor needs it when a host does not answer."""
     path = run_dir / "attempts" / str(attempt) / PLACES
     make_folder(path.parent)
     data = {str(name): [placed.hosts[name], to_data(place)] for name, place in placed.places.items()}
@@ -88,7 +88,7 @@ def write_placement(run_dir: Path, attempt: int, placed: HostPlacement) -> None:
 
 
 def read_placement(run_dir: Path, attempt: int) -> HostPlacement | None:
-    """Where an attempt is; None if nobody has placed it."""
+    """Return the placement of an attempt; None if it was not placed."""
     with suppress(FileNotFoundError, ValueError):
         data = json.loads((run_dir / "attempts" / str(attempt) / PLACES).read_text())
         hosts = {ReplicaId.parse(name): str(host) for name, (host, _) in data.items()}

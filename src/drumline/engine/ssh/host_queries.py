@@ -1,4 +1,4 @@
-"""Questions to all hosts at once; only those are waited for that answer at once."""
+"""Queries to all hosts at once; a host that does not answer at once is left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from drumline.engine.agent.answers import Done, SocketsAnswer, UsageAnswer, WorkSamplesAnswer
 from drumline.engine.agent.launches import incarnation_to_text
 from drumline.engine.ssh.connection import HostConnection
-from drumline.engine.ssh.orders import by
+from drumline.engine.ssh.orders import group_by
 from drumline.engine.ssh.receiver import Receiver
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
 from drumline.errors import DrumlineError
@@ -24,7 +24,7 @@ T = TypeVar("T")
 M = TypeVar("M", Usage, WorkSample)
 
 _ANSWER_SECONDS = 1.0  # that a host may take
-_SILENT_SECONDS = 8.0  # a host that has nothing to say is asked every five
+_SILENT_SECONDS = 8.0  # an idle host is asked every five seconds
 _STACKS_SECONDS = 30.0
 
 
@@ -42,8 +42,8 @@ class HostQueries:
         """Return what all replicas use, and what those have used that have ended since."""
         found = []
         for connection, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
-            for life, each in _by_life(answer.usage).items():
-                if self._receiver.is_given(connection.host.name, life):
+            for incarnation, each in _by_incarnation(answer.usage).items():
+                if self._receiver.is_given(connection.host.name, incarnation):
                     found.append(by_our_clock(each, connection.skew_seconds))
         return [*found, *self._replicas.used()]
 
@@ -53,8 +53,8 @@ class HostQueries:
         return [
             each
             for connection, answer in answers
-            for life, each in _by_life(answer.work_samples).items()
-            if self._receiver.is_given(connection.host.name, life)
+            for incarnation, each in _by_incarnation(answer.work_samples).items()
+            if self._receiver.is_given(connection.host.name, incarnation)
         ]
 
     async def sockets(self) -> list[Sockets]:
@@ -83,19 +83,19 @@ class HostQueries:
 
         return [each for each in await asyncio.gather(*map(ask, connections)) if each]
 
-    async def stacks(self, lives: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have the stacks of these saved; return when they are here, as far as their hosts answer."""
-        known = [kept for life in lives if (kept := self._replicas.get(life)) and kept.end is None]
+    async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
+        """Have hosts save the stacks of these; return when they are fetched, from hosts that answer."""
+        known = [kept for incarnation in incarnations if (kept := self._replicas.get(incarnation)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:
             names = [incarnation_to_text(each.id) for each in theirs]
-            message = {"do": "stacks", "gently": gently, "lives": names}
-            with suppress(TimeoutError, DrumlineError):  # a replica that cannot be looked at has none
+            message = {"do": "stacks", "gently": gently, "incarnations": names}
+            with suppress(TimeoutError, DrumlineError):  # then there are none
                 await asyncio.wait_for(self._connections[host].ask(message, Done), _STACKS_SECONDS)
 
-        await asyncio.gather(*(ask(host, theirs) for host, theirs in by(known, lambda each: each.host).items()))
+        await asyncio.gather(*(ask(host, theirs) for host, theirs in group_by(known, lambda each: each.host).items()))
 
 
-def _by_life(measured: Iterable[M]) -> dict[Incarnation, M]:
-    """Return the last that was measured of each life; an agent measures each once."""
+def _by_incarnation(measured: Iterable[M]) -> dict[Incarnation, M]:
+    """Return the last measurement of each incarnation."""
     return {Incarnation.of(each): each for each in measured}

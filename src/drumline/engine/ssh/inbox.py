@@ -1,4 +1,4 @@
-"""What comes from the hosts of a run: one stream of messages, which the session reads."""
+"""Messages from the hosts of a run, in one queue, which the session reads."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Received(Record):
 
 
 class Prepared(Record):
-    """A host that was away at first has run the helpers it missed, or it cannot, as the warning says."""
+    """A host that was away at first has run the helpers that it missed, or cannot run them, with a warning."""
 
     host: str
     warning: str = ""

@@ -25,7 +25,7 @@ from drumline.words import format_duration
 LOOK_SECONDS = 0.5
 _SILENT_SECONDS = 5.0
 _REPORT_SECONDS = 60.0  # for a host that answers, to report that a process is gone that it was told to kill
-_ASLEEP_SECONDS = 3.0  # between two looks: this machine was suspended, or had no time for this process
+_ASLEEP_SECONDS = 3.0  # between two checks: this machine was suspended, or had no time for this process
 
 
 class HostSilent(Record):
@@ -42,7 +42,7 @@ class HostLost(Record):
 
 
 class HostMonitor:
-    """Looks at the connections to all hosts; `lost` and `doubtful` are names of hosts."""
+    """Watches the connections to all hosts; `lost` and `doubtful` are names of hosts."""
 
     def __init__(
         self,
@@ -64,16 +64,16 @@ class HostMonitor:
         known = unverified_from_text(self._file.read_text()) if self._file.exists() else ()
         self.doubtful = {doubt.host for doubt in known}
 
-    def look(self, moment: float) -> Iterator[HostSilent | HostLost]:
+    def check(self, moment: float) -> Iterator[HostSilent | HostLost]:
         """Yield what is new about hosts; nothing while no host has a replica or a helper."""
         if moment - self._looked_at >= _ASLEEP_SECONDS:
             self._awake_since = moment  # hosts may have sent something that was not read yet
         self._looked_at = moment
         used = {host for host in self._connections if self._replicas.of(host) or self._helpers.living(host)}
         for host in self._connections if used else ():
-            yield from self._look_at(host, moment, is_used=host in used)
+            yield from self._check_host(host, moment, is_used=host in used)
 
-    def _look_at(self, host: str, moment: float, *, is_used: bool) -> Iterator[HostSilent | HostLost]:
+    def _check_host(self, host: str, moment: float, *, is_used: bool) -> Iterator[HostSilent | HostLost]:
         connection = self._connections[host]
         silent = 0.0 if connection.is_up else moment - max(connection.answered_at, self._awake_since)
         if silent >= self._hosts.lost_seconds:
@@ -95,7 +95,7 @@ class HostMonitor:
 
     @property
     def _overdue_seconds(self) -> float:
-        """How long after a kill its end is waited for: a host may be away, but no longer than until it is lost."""
+        """Return how long after a kill its end is waited for: at least until an unreachable host is lost."""
         return self._hosts.lost_seconds + _REPORT_SECONDS
 
     def _is_overdue(self, host: str, moment: float) -> bool:
@@ -108,12 +108,12 @@ class HostMonitor:
         why = f": {trouble.message}" if trouble else ""
         left = format_duration(self._hosts.lost_seconds - silent, parts=1)
         return HostSilent(
-            f"{host} has not answered for {format_duration(silent)}{why}; its replicas go on, and in {left} it is lost"
+            f"{host} has not answered for {format_duration(silent)}{why}; its replicas continue; it is lost in {left}"
         )
 
     def _describe_lost(self, host: str, how: str) -> HostLost:
         lease = self._hosts.lease_seconds
-        ends = f"; whatever runs there ends by itself within {format_duration(lease)}" if lease else ""
+        ends = f"; what runs there ends by itself within {format_duration(lease)}" if lease else ""
         trouble = self._connections[host].trouble  # of one that is only away, nothing more is known
         why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
         return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))
@@ -130,7 +130,7 @@ class HostMonitor:
         self._doubt(self.doubtful - {host})
 
     def note_end(self, utc_seconds: float) -> None:
-        """Note that the run is over: by when whatever runs on hosts in doubt has ended by its lease.
+        """Note that the run is over: by when what runs on unverified hosts ends by its lease.
 
         What was sent last may be on its way for as long as an agent there waits for a silent connection.
         """

@@ -1,4 +1,4 @@
-"""What hosts are told: all that is wanted of a host, whenever it answers. Told twice, it changes nothing.
+"""Orders to hosts: each host gets all its orders whenever it answers. An order may be sent twice.
 
 Ends are held back while a host has not yet done what it was told: it may know of an earlier one.
 """
@@ -46,7 +46,7 @@ class Orders:
         self._report = report
 
     def send(self, host: str) -> None:
-        """Begin to tell a host everything that is wanted of it; one that does not answer is told when it does."""
+        """Begin to send a host all its orders; one that does not answer gets them when it does."""
         number = self.hold(host)
         if self._connections[host].is_up:
             self._tasks.begin(self._send(host, number))
@@ -54,11 +54,11 @@ class Orders:
     async def _send(self, host: str, number: int) -> None:
         moment = asyncio.get_running_loop().time()
         replicas = replica_orders(self._replicas.of(host), os.environ, moment)
-        if await self.tell(host, [*self._helpers.orders(host), *replicas]):
+        if await self.send_all(host, [*self._helpers.orders(host), *replicas]):
             self._replicas.tracker.release(host, number)
 
-    async def tell(self, host: str, orders: Sequence[Order]) -> bool:
-        """Tell a host these; return whether it has received them all: if not, it is told again when it answers."""
+    async def send_all(self, host: str, orders: Sequence[Order]) -> bool:
+        """Send a host these; return whether it received all: if not, they are sent again when it answers."""
         for order in orders:
             try:
                 await self._connections[host].ask(order, Done)
@@ -69,7 +69,7 @@ class Orders:
         return True
 
     def hold(self, host: str) -> int:
-        """Hold ends back for a host that is told something, for a limited time; return the number of the hold."""
+        """Hold ends back for a host that gets orders, for a limited time; return the number of the hold."""
         number = self._replicas.tracker.hold(host)
         self._tasks.begin(self._release_in_time(host, number))
         return number
@@ -89,14 +89,14 @@ def replica_orders(replicas: Iterable[HostReplica], environ: Mapping[str, str], 
     wanted = [each for each in replicas if each.is_ordered]
     starts = [each for each in wanted if each.launch and each.kill_at is None]
     stops = [each for each in wanted if each.kill_at is not None]
-    found = [_start(attempt, some, environ) for attempt, some in by(starts, lambda each: each.id.attempt).items()]
-    for (attempt, kill_at), some in by(stops, lambda each: (each.id.attempt, each.kill_at)).items():
+    found = [_start(attempt, some, environ) for attempt, some in group_by(starts, lambda each: each.id.attempt).items()]
+    for (attempt, kill_at), some in group_by(stops, lambda each: (each.id.attempt, each.kill_at)).items():
         found.append(_stop(attempt, some, max(0.0, (kill_at or 0.0) - moment)))
     return found
 
 
-def by(replicas: Iterable[HostReplica], key: Callable[[HostReplica], K]) -> dict[K, list[HostReplica]]:
-    """Return the replicas that have this in common, together."""
+def group_by(replicas: Iterable[HostReplica], key: Callable[[HostReplica], K]) -> dict[K, list[HostReplica]]:
+    """Return the replicas by the value of `key`."""
     found: dict[K, list[HostReplica]] = {}
     for each in replicas:
         found.setdefault(key(each), []).append(each)
@@ -110,9 +110,15 @@ def _start(attempt: int, replicas: Sequence[HostReplica], environ: Mapping[str, 
 
 def _stop(attempt: int, replicas: Sequence[HostReplica], grace_seconds: float) -> Order:
     names = [incarnation_to_text(each.id) for each in replicas]
-    return {"do": "stop", "lives": names, "attempt": attempt, "grace": grace_seconds, "offsets": _offsets(replicas)}
+    return {
+        "do": "stop",
+        "incarnations": names,
+        "attempt": attempt,
+        "grace": grace_seconds,
+        "offsets": _offsets(replicas),
+    }
 
 
 def _offsets(replicas: Iterable[HostReplica]) -> dict[str, int]:
-    """Return how much of each log is here already."""
+    """Return the size of each log on this machine."""
     return {incarnation_to_text(each.id): each.offset for each in replicas}

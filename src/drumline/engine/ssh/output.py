@@ -60,12 +60,12 @@ class HostsOutput:
         config = self._hosts.config or os.environ.get(CONFIG_VARIABLE)
         words = [program, *(["-F", config] if config else []), "-t" if terminal else "-T", origin.host, line]
         if terminal:
-            sys.stderr.write(f"drumline: this is {origin.output_dir} on {origin.host}; leave with `exit`\n")
+            sys.stderr.write(f"drumline: this is {origin.output_dir} on {origin.host}; `exit` ends the shell\n")
             sys.stderr.flush()
         return subprocess.run(words, check=False).returncode
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Copy from the chief's host; what is here already, and of a host that does not answer, from here."""
+        """Copy from the chief's host; what was fetched, or if the host does not answer, from this machine."""
         origin = self._there
         if origin.is_whole and not posixpath.isabs(path):
             return self._here.fetch(path, into)
@@ -159,7 +159,7 @@ class HostsOutput:
 
 
 def _tree(source: Path) -> Tree:
-    """A file or a folder, seen from the folder in which it lies."""
+    """Return a file or a folder as a tree that begins with its name."""
     name = source.name
     if source.is_symlink():
         return Tree((Entry(name, "link", target=str(source.readlink())),), ())
@@ -171,5 +171,5 @@ def _tree(source: Path) -> Tree:
 
 
 def open_output(run_output: RunOutput) -> HostsOutput:
-    """The output of a run."""
+    """Return access to the output of a run."""
     return HostsOutput(run_output)

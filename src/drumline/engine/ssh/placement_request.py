@@ -26,19 +26,19 @@ _TRIES = 3  # while connections break
 
 
 class HostMustWait(MustWait):
-    """A host has no room yet, or is not prepared; then it `comes` when it is."""
+    """A host has no room yet, or its preparation is `coming`."""
 
-    def __init__(self, host: str, message: str, *, comes: bool = False) -> None:
+    def __init__(self, host: str, message: str, *, coming: bool = False) -> None:
         super().__init__(message)
         self.host = host
-        self.comes = comes
+        self.coming = coming
 
 
 class PlacementRequest(Record):
-    """A line, its hosts, and those of them that are not waited for.
+    """The plan to place, the connections to its hosts, and the `lost` hosts, which are not waited for.
 
-    Those in `unready` lack what was prepared on the others, in words, and get it when they answer; not those that
-    `failed` to make it.
+    `unready` hosts lack what was prepared on the others, by a description, and prepare it when they answer, except
+    those on which that `failed`.
     """
 
     plan: Plan
@@ -50,7 +50,7 @@ class PlacementRequest(Record):
 
     @property
     def waits_for(self) -> str:
-        """For whom it waits, in words."""
+        """Return the hosts that it waits for, in words."""
         silent = self._silent
         why = [connection.trouble.message for connection in silent if connection.trouble]
         words = f" ({listed(why)})" if why else ""
@@ -59,17 +59,17 @@ class PlacementRequest(Record):
 
     @property
     def is_hindered(self) -> bool:
-        """Whether a host could not be reached, and is tried again."""
+        """Return whether a host could not be reached, and is tried again."""
         return any(connection.is_hindered for connection in self._silent)
 
     @property
     def is_slow(self) -> bool:
-        """Whether all hosts have let us in, though not all have answered."""
+        """Return whether all hosts are connected, though not all have answered."""
         return not self._silent
 
     @property
     def _silent(self) -> list[HostConnection]:
-        """Those that have not let us in so far, of those who are waited for."""
+        """Return the connections that are waited for and not open yet."""
         return [
             connection
             for name, connection in self.connections.items()
@@ -77,7 +77,7 @@ class PlacementRequest(Record):
         ]
 
     async def place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
-        """Have everybody placed; raise HostMustWait if a host has no room yet, InputError if there will be none."""
+        """Place all replicas; raise HostMustWait if a host has no room yet, InputError if there will be none."""
         for _ in range(_TRIES):
             try:
                 return await self._place(attempt)
@@ -87,11 +87,11 @@ class PlacementRequest(Record):
 
     async def _place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
         facts, away = await self._answering()
-        whose = self._assign(facts, away)
-        warnings = [f"{self._why_not(name)}; the line goes without {name}" for name in away]
+        hosts = self._assign(facts, away)
+        warnings = [f"{self._why_not(name)}; the run starts without {name}" for name in away]
         parts = {}
-        for host in sorted(set(whose.values())):  # in one order, so that no two runs wait for each other
-            own = host_plan(part_of(self.plan, self.connections[host].host, whose), facts[host].base)
+        for host in sorted(set(hosts.values())):  # in one order, so that no two runs wait for each other
+            own = host_plan(part_of(self.plan, self.connections[host].host, hosts), facts[host].base)
             question = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:
                 answer = await asyncio.wait_for(self.connections[host].ask(question, PlaceAnswer), PLACE_SECONDS)
@@ -104,12 +104,12 @@ class PlacementRequest(Record):
                 error = MalformedError(host, reason)
                 self.connections[host].refuse(error)
                 raise error from None
-            warnings += [f"{host}: {clean_text(remark)}" for remark in answer.warnings]
+            warnings += [f"{host}: {clean_text(warning)}" for warning in answer.warnings]
         addresses = {name: self.connections[name].host.address or facts[name].address for name in parts}
         return merge_placements(parts, addresses), warnings
 
     async def _answering(self) -> tuple[dict[str, HostFacts], list[str]]:
-        """What the hosts have that answer, and who does not."""
+        """Return the facts of each host that answers, and the names of the others."""
         seconds = min(CONNECT_SECONDS, self.patience_seconds)
         await asyncio.gather(
             *(
@@ -117,14 +117,14 @@ class PlacementRequest(Record):
                 for name, connection in self.connections.items()
             )
         )
-        there = {
+        answered = {
             name: connection.facts
             for name, connection in self.connections.items()
             if connection.is_up and connection.facts
         }
-        facts = {name: each for name, each in there.items() if name not in self.unready}
+        facts = {name: each for name, each in answered.items() if name not in self.unready}
         away = [name for name in self.connections if name not in facts]
-        if not there:
+        if not answered:
             raise self.connections[away[0]].trouble or EngineError(f"{away[0]} does not answer")
         return facts, away
 
@@ -144,6 +144,6 @@ class PlacementRequest(Record):
         except InputError as error:
             coming = [name for name in self.unready if self.connections[name].is_up and name not in self.failed]
             if coming:
-                raise HostMustWait(coming[0], f"waits, as {self.unready[coming[0]]}", comes=True) from None
+                raise HostMustWait(coming[0], f"waits, as {self.unready[coming[0]]}", coming=True) from None
             without = f", without {listed(away)}: {listed([self._why_not(name) for name in away])}" if away else ""
             raise InputError(f"{error.message}{without}", hint=error.hint) from None

@@ -1,4 +1,4 @@
-"""What a plan says to the ssh engine: which hosts there are, and what they are told."""
+"""The options of a plan for the ssh engine: its hosts and their settings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.record import Record
 
 
 class Host(Record):
-    """A machine, as ssh knows it; what is not said of it is None until it is asked."""
+    """A host, as ssh knows it; what the spec does not set is None until the host is asked."""
 
     name: str
     address: str | None = None  # that its peers use
@@ -23,12 +23,12 @@ class Host(Record):
 
     @property
     def reached_at(self) -> str:
-        """Where its peers find it, as far as it is known: else under the name that ssh has for it."""
+        """Return the address for its peers; if it is not known, the name that ssh has for it."""
         return self.address or self.name.rpartition("@")[2]
 
 
 class Hosts(Record):
-    """The machines of a run and what they are told.
+    """The hosts of a run and their settings.
 
     `unique`, `user` and `config` are chosen by the command that launches, and so are the same for every supervisor of a
     run.
@@ -47,12 +47,12 @@ class Hosts(Record):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """As ssh knows them, in their order."""
+        """Return the names, as ssh knows them, in the order of the spec."""
         return tuple(host.name for host in self.all)
 
     @property
     def keeps_together(self) -> bool:
-        """Whether whatever one host writes into OUTPUT_DIR, the others see."""
+        """Return whether all hosts share OUTPUT_DIR."""
         return self.shared is not None or len(self.all) == 1
 
 
@@ -75,7 +75,7 @@ def host_warnings(hosts: Hosts) -> Iterator[str]:
 
 
 def hosts_of(plan: Plan) -> Hosts:
-    """Return the hosts of a plan that runs on such."""
+    """Return the hosts of a plan for the ssh engine."""
     return read_options(Hosts, plan.options)
 
 

@@ -1,4 +1,4 @@
-"""Where a line would be, before anybody is asked: for whoever only looks at it."""
+"""Placement from the plan alone, without connecting to a host: for `render` and `check`."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from drumline.engine.ssh.host_placement import host_plan
 from drumline.engine.ssh.plan_options import Hosts, host_warnings, hosts_of, require_hosts, with_hosts
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
 
-_HOME = "~/"  # whose it is over there, nobody knows who did not ask
+_HOME = "~/"  # its full path is not known without asking the host
 _USUAL = f"{_HOME}.local/share/drumline"
 
 
 def preview_placement(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
-    """Place everybody by what the plan says of the hosts; folders are those over there."""
+    """Return the placement that the plan describes, with folders of the hosts, and warnings."""
     hosts = hosts_of(plan)
     require_hosts(hosts)
-    whose = preview_hosts(plan, hosts)
+    hosts_by_replica = preview_hosts(plan, hosts)
     base, name = hosts.folder or _USUAL, hosts.unique or plan.run
     plan = with_hosts(plan, hosts.replace(unique=name))
     placement: dict[ReplicaId, Place] = {}
     for host in hosts.all:
-        own = part_of(plan, host, whose)
+        own = part_of(plan, host, hosts_by_replica)
         if own.replicas:
             here, _ = place(host_plan(own, base), site, hold=False)
-            there = {each: _over_there(where, site, f"{base}/runs/{name}/project") for each, where in here.items()}
-            placement |= {each: where.replace(host=host.reached_at) for each, where in there.items()}
+            placed = {each: _on_host(where, site, f"{base}/runs/{name}/project") for each, where in here.items()}
+            placement |= {each: where.replace(host=host.reached_at) for each, where in placed.items()}
     return {each.id: placement[each.id] for each in plan.replicas}, tuple(host_warnings(hosts))
 
 
 def preview_hosts(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
-    """On which host everybody would be, by what the plan says of them."""
+    """Return the host of each replica, by what the plan says of the hosts."""
     return assign(plan, {host.name: room_of(host) for host in hosts.all})
 
 
 def with_home_paths(launch: Launch) -> Launch:
-    """The same, as it can be with_home_paths down: what is in somebody's home begins with a name for that."""
+    """Return the launch with paths in the host's home folder as references to it, for rendering."""
     where = launch.place
     paths = {path for path in (where.output_dir, where.checkpoint_dir, *where.data_dirs) if path.startswith(_HOME)}
     env: dict[str, LaunchValue] = {
@@ -48,13 +48,13 @@ def with_home_paths(launch: Launch) -> Launch:
     return launch.replace(env=env)
 
 
-def _over_there(place: Place, site: Site, project: str) -> Place:
-    """The same place on a host that has the project in this folder."""
+def _on_host(place: Place, site: Site, project: str) -> Place:
+    """Return the place on a host that has the project in this folder."""
 
     def moved(path: str) -> str:
         below = path.removeprefix(f"{site.directory}/")
         if below.startswith(_HOME) or below == path != str(site.directory):
-            return below  # of somebody's home, or nothing of the project
+            return below  # in a home folder, or outside of the project
         return project if path == str(site.directory) else f"{project}/{below}"
 
     return place.replace(

@@ -1,4 +1,4 @@
-"""Whether the hosts of a plan are there, before there is a run: all at once, and what they have."""
+"""Check the hosts of a plan before a run is created: all at once."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from drumline.plan.types import Plan
 
 
 async def reach(plan: Plan) -> Plan:
-    """The same plan, with what its hosts have; raise all that is wrong with them, each with its hint."""
+    """Return the plan with the resources of its hosts; raise all problems of the hosts, each with its hint."""
     hosts = hosts_of(plan)
     known, errors = await _reach_all(plan, [_HostCheck(host, hosts) for host in hosts.all])
-    wrong = list({error.message: error for error in errors}.values())  # what is wrong with all of them is told once
+    wrong = list({error.message: error for error in errors}.values())  # a problem of several hosts is reported once
     if wrong:
         raise SeveralError(wrong) if len(wrong) > 1 else wrong[0]
     return with_hosts(plan, hosts.replace(all=tuple(known)))
@@ -40,7 +40,7 @@ async def _reach_all(plan: Plan, checks: Sequence[_HostCheck]) -> tuple[list[Hos
 
 
 class _HostCheck:
-    """An agent on a host for a few questions; what is wrong there is kept, and not raised."""
+    """An agent on a host for a few questions; collects errors instead of raising them."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
@@ -58,13 +58,13 @@ class _HostCheck:
             question = {"do": "facts", "folder": runs_folder(self._hosts)}
             found = await self._agent.ask(question, FactsAnswer)
             self.facts = read_facts(found, self._shell.address)
-        except RefusedError as error:  # trying again changes nothing: it is to be mended first
+        except RefusedError as error:  # trying again changes nothing
             self.errors.append(InputError(error.message, hint=error.hint))
         except DrumlineError as error:
             self.errors.append(error)
 
     async def check_ports(self, ports: Sequence[int], *, waits: bool) -> None:
-        """See that nobody has these ports; a line that `waits` for its turn may find them with whoever is before it."""
+        """Add an error for each of these ports that is taken; a run that `waits` for resources waits for other runs."""
         if not ports or self._agent is None or self.errors:
             return
         try:
@@ -72,8 +72,8 @@ class _HostCheck:
         except DrumlineError as error:
             self.errors.append(error)
             return
-        holders = [each for each in answer.holders if each.port in ports]
-        self.errors += [_taken(self.host.name, each) for each in holders if not (waits and each.replica)]
+        owners = [each for each in answer.owners if each.port in ports]
+        self.errors += [_taken(self.host.name, each) for each in owners if not (waits and each.replica)]
 
     async def close(self) -> None:
         """Close the connection; the agent ends with it."""
@@ -82,32 +82,32 @@ class _HostCheck:
 
     @property
     def room(self) -> Room:
-        """What may be used of it, as far as it is known."""
+        """Return the resources of the host that may be used, as far as they are known."""
         return room_of(self.host, self.facts and Room(self.facts.cpus, self.facts.memory_bytes, len(self.facts.gpus)))
 
     @property
     def known(self) -> Host:
-        """What the spec says of the host, and what it said itself where the spec does not."""
+        """Return the host as the spec describes it, completed by its own answer."""
         room = self.room
         address = self.host.address or (self.facts.address if self.facts else None)
         return self.host.replace(address=address, cpus=room.cpus, memory_bytes=room.memory_bytes, gpus=room.gpus)
 
 
 def _wanted_ports(plan: Plan, checks: Sequence[_HostCheck]) -> dict[str, list[int]]:
-    """The ports that are named by host, for those who would be there if every host were as it should be."""
-    insisting = plan.replace(oversubscribe=True)  # whether it fits is told elsewhere
-    whose = assign(insisting, {check.host.name: check.room for check in checks})
-    parts: Iterator[tuple[str, Plan]] = ((check.host.name, part_of(plan, check.host, whose)) for check in checks)
+    """Return the fixed ports by host, for the replicas that it would have if every host answered."""
+    unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
+    hosts = assign(unlimited, {check.host.name: check.room for check in checks})
+    parts: Iterator[tuple[str, Plan]] = ((check.host.name, part_of(plan, check.host, hosts)) for check in checks)
     return {name: sorted(named_ports(part).values()) for name, part in parts}
 
 
-def _taken(host: str, holder: PortOwner) -> InputError:
-    """That somebody has a port, and what to do about it."""
+def _taken(host: str, owner: PortOwner) -> InputError:
+    """Return the error for a port that is taken, with a hint."""
     other = f"or give {host} another `port`"
-    if holder.replica:
-        hint = f"wait until that is over, {other}"
-    elif holder.pid:
-        hint = f"end it: `ssh {host} kill {holder.pid}`, {other}"
+    if owner.replica:
+        hint = f"wait until that run is over, {other}"
+    elif owner.pid:
+        hint = f"end it: `ssh {host} kill {owner.pid}`, {other}"
     else:
         hint = f"`ssh {host} sudo ss -ltnp` says which; end it, {other}"
-    return InputError(f"port {holder.port} of {host} is taken by {holder}", hint=hint)
+    return InputError(f"port {owner.port} of {host} is taken by {owner}", hint=hint)

@@ -1,4 +1,4 @@
-"""What hosts report, and what of it is believed: each only about what it was given.
+"""Accept reports of hosts: each only about the replicas that it was given.
 
 What a host reports of replicas of other hosts, or of attempts in which it has no part, is dropped, and the user is
 warned once.
@@ -16,7 +16,7 @@ from drumline.engine.ssh.event_quota import EventQuota
 from drumline.engine.ssh.helpers import Helpers, PartEnded
 from drumline.engine.ssh.inbox import Inbox, Received
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas, by_our_clock
-from drumline.engine.ssh.reports import Happened, LogPiece, Report, SmallFile
+from drumline.engine.ssh.reports import EventReport, LogPiece, Report, SmallFile
 from drumline.record import Record
 from drumline.run.event import (
     AttemptDelayed,
@@ -75,47 +75,47 @@ class Receiver:
             case LogPiece() | SmallFile():
                 self._write(host, report)
                 return None
-            case Happened():
-                return self._happen(host, report)
+            case EventReport():
+                return self._take_event(host, report)
             case _:
                 assert_never(report)
 
     def is_given(self, host: str, incarnation: Incarnation) -> bool:
-        """Return whether a host was told to start a replica; if not, warn of what it reports."""
+        """Return whether a host was ordered to start a replica; warn if not."""
         if self._replicas.given(incarnation, host):
             return True
         self._warn_foreign(host, incarnation)
         return False
 
     def _write(self, host: str, report: LogPiece | SmallFile) -> None:
-        if replica := self._replicas.given(report.life, host):
+        if replica := self._replicas.given(report.incarnation, host):
             self._replicas.write(replica, report)
-        elif helper := self._helpers.given(report.life, host):
+        elif helper := self._helpers.given(report.incarnation, host):
             if isinstance(report, LogPiece):
                 self._helpers.write(host, helper, report)
         else:
-            self._warn_foreign(host, report.life)
+            self._warn_foreign(host, report.incarnation)
 
-    def _happen(self, host: str, happened: Happened) -> ReplicaEnded | PartEnded | RoomFound | None:
-        match happened.event:
+    def _take_event(self, host: str, report: EventReport) -> ReplicaEnded | PartEnded | RoomFound | None:
+        match report.event:
             case ReplicaStarted() | ReplicaExited() as event if event.replica.is_helper:
-                return self._happen_to_helper(host, event)
+                return self._take_helper_event(host, event)
             case ReplicaStarted() as event:
                 incarnation = Incarnation.of(event)
                 if self.is_given(host, incarnation):
                     self._replicas.started(self._replicas.tracker.find(incarnation), event)
             case ReplicaExited() as event:
-                return self._end(host, event, happened.usage)
+                return self._end(host, event, report.usage)
             case RoomFound() as event:
                 return self._find_room(host, event)
             case AttemptDelayed() | EngineFailed() | EngineWarned() as event:
                 if self._is_current(host, event.attempt) and self._is_allowed(host):
                     self._report(event.replace(message=f"{host}: {event.message}"))
             case _:
-                assert_never(happened.event)
+                assert_never(report.event)
         return None
 
-    def _happen_to_helper(self, host: str, event: ReplicaStarted | ReplicaExited) -> PartEnded | None:
+    def _take_helper_event(self, host: str, event: ReplicaStarted | ReplicaExited) -> PartEnded | None:
         helper = self._helpers.given(Incarnation.of(event), host)
         if helper is None:
             self._warn_foreign(host, Incarnation.of(event))
@@ -148,7 +148,7 @@ class Receiver:
 
     def _receive_again(self, host: str, event: RoomFound) -> None:
         self._delayed.discard((host, event))
-        self._inbox.put_nowait(Received(host, Happened(event)))
+        self._inbox.put_nowait(Received(host, EventReport(event)))
 
     def _is_current(self, host: str, attempt: int) -> bool:
         """Return whether a host may report something of an attempt; of one that is over, it is only late."""

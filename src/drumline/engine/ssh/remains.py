@@ -1,4 +1,4 @@
-"""What of a run on hosts is where: its output, what stays when the run is removed, and hosts that were not reached."""
+"""Where a run on hosts has files: its output, what stays when the run is removed, and hosts that were not reached."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def describe_output(run_output: RunOutput) -> str:
     origin = read_origin(run_output.run_dir)
     if origin is None:
         return str(run_output.folder)
-    there = f"{origin.output_dir} on {origin.host}"
+    place = f"{origin.output_dir} on {origin.host}"
     if origin.is_shared:
-        return f"{there}, which the hosts share: `drumline cp {run_output.plan.run}: .` fetches it"
+        return f"{place}, which the hosts share: `drumline cp {run_output.plan.run}: .` fetches it"
     if origin.fetched_at is None:
-        return f"{there}, not fetched so far"
+        return f"{place}, not fetched so far"
     if origin.is_whole:
         return f"{run_output.folder}, fetched from {origin.host}"
-    return f"{run_output.folder}, fetched {format_duration(time.time() - origin.fetched_at, parts=1)} ago from {there}"
+    return f"{run_output.folder}, fetched {format_duration(time.time() - origin.fetched_at, parts=1)} ago from {place}"
 
 
 def remains(run_output: RunOutput) -> Iterator[str]:

@@ -37,18 +37,18 @@ class HostReplica(Tracked):
         super().__init__(incarnation, folder)
         self.host = ""
         self.launch: Launch | None = None
-        self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host was told of it, or is about to be
+        self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host has the order, or gets it next
         self.kill_at: float | None = None  # it is stopped, and killed by then
-        self.usage: Usage | None = None  # all that it has used, until it is asked for
+        self.usage: Usage | None = None  # its total, until it is read
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        """Where it runs, in words."""
+        """Return where it runs, in words."""
         return f"on {self.host}"
 
     @property
     def offset(self) -> int:
-        """How much of its log is here."""
+        """Return the size of its log on this machine."""
         with suppress(OSError):
             return os.stat(self.folder / LOG).st_size  # noqa: PTH116
         return 0
@@ -70,12 +70,12 @@ class HostReplicas:
         return self.tracker.get(incarnation)
 
     def given(self, incarnation: Incarnation, host: str) -> HostReplica | None:
-        """Return what is known of an incarnation if this host was told to start it, else None."""
+        """Return an incarnation if this host was ordered to start it, else None."""
         found = self.tracker.get(incarnation)
         return found if found and found.host == host and found.is_ordered else None
 
     def was_given(self, incarnation: Incarnation, host: str) -> bool:
-        """Return whether an earlier supervisor told this host to start an incarnation, of a replica or a helper."""
+        """Return whether an earlier supervisor ordered this host to start an incarnation, of a replica or a helper."""
         notes = read_notes(self._run_dir / incarnation.folder)
         return notes.get("host") == host or host in (notes.get("hosts") or ())
 
@@ -92,7 +92,7 @@ class HostReplicas:
         return self.tracker.ask(placed)
 
     def order(self, replica: HostReplica) -> None:
-        """Record where a replica is to be, before its host is told of it."""
+        """Record the host of a replica before the order is sent."""
         if not replica.is_ordered:
             replica.is_ordered = True
             note(replica.folder, {"host": replica.host, "ordered": True})
@@ -141,7 +141,7 @@ def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
 
 
 def _append(path: Path, offset: int, data: bytes) -> None:
-    """Add to a log what is not yet in it: its bytes are known by their place, and none is left out."""
+    """Append to a log the bytes from `offset` on that it does not have yet."""
     file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         known = os.fstat(file).st_size - offset

@@ -1,4 +1,4 @@
-"""What an agent says without being asked, as types: pieces of logs, small files, and events of its own replicas."""
+"""Reports of an agent as types: pieces of logs, small files, and events of its replicas."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_PID = (1 << 31) - 1
 class LogPiece(Record):
     """Bytes of a replica's log, and where they begin in it."""
 
-    life: Incarnation
+    incarnation: Incarnation
     at: int
     data: bytes
 
@@ -41,34 +41,34 @@ class LogPiece(Record):
 class SmallFile(Record):
     """A file beside a replica's log."""
 
-    life: Incarnation
+    incarnation: Incarnation
     name: str
     data: bytes
 
 
-class Happened(Record):
+class EventReport(Record):
     """An event; an end comes with what the replica had used."""
 
     event: HostEvent
     usage: Usage | None = None
 
 
-Report = LogPiece | SmallFile | Happened
+Report = LogPiece | SmallFile | EventReport
 
 
 def read_report(frame: Frame) -> Report:
-    """Return what a frame says; raise ValueError for what no agent says."""
+    """Return the report in a frame; raise ValueError for anything else."""
     match frame.message:
         case {"do": "event", "event": dict(event), **rest}:
             usage = rest.pop("usage", None)
             _require_nothing(rest)
-            return Happened(_read_event(event), None if usage is None else load_record(Usage, usage))
-        case {"do": "log", "life": str(life), "at": int(at), **rest} if type(at) is int:
+            return EventReport(_read_event(event), None if usage is None else load_record(Usage, usage))
+        case {"do": "log", "incarnation": str(incarnation), "at": int(at), **rest} if type(at) is int:
             _require_nothing(rest)
-            return LogPiece(incarnation_from_text(life), at, frame.data)
-        case {"do": "file", "life": str(life), "name": str(name), **rest} if name in _FILES:
+            return LogPiece(incarnation_from_text(incarnation), at, frame.data)
+        case {"do": "file", "incarnation": str(incarnation), "name": str(name), **rest} if name in _FILES:
             _require_nothing(rest)
-            return SmallFile(incarnation_from_text(life), name, frame.data)
+            return SmallFile(incarnation_from_text(incarnation), name, frame.data)
     raise ValueError(f"a message that is not known: {str(frame.message)[:100]}")
 
 

@@ -30,13 +30,13 @@ from drumline.engine.ssh.host_placement import HostPlacement
 from drumline.engine.ssh.host_queries import HostQueries
 from drumline.engine.ssh.inbox import Connected, Inbox, Prepared, Received
 from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
-from drumline.engine.ssh.orders import Orders, by
+from drumline.engine.ssh.orders import Orders, group_by
 from drumline.engine.ssh.placement_request import HostMustWait, PlacementRequest
 from drumline.engine.ssh.plan_options import hosts_of
 from drumline.engine.ssh.preparation import Preparation
 from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
 from drumline.engine.ssh.replicas import HostReplica, HostReplicas
-from drumline.engine.ssh.reports import Happened, Report
+from drumline.engine.ssh.reports import EventReport, Report
 from drumline.engine.ssh.sync import ProjectSync
 from drumline.engine.tasks import Tasks, Work
 from drumline.engine.tracker import NEVER_STARTED
@@ -50,7 +50,7 @@ from drumline.run.usage import Usage
 
 _SOON_SECONDS = 0.2
 _COLLECT_SECONDS = 600.0  # for what the chief wrote last to be fetched
-_COLLECT_GRACE_SECONDS = 30.0  # the same, of a chief that is to be stopped, and of a run whose end is forced
+_COLLECT_GRACE_SECONDS = 30.0  # the same, for a chief that is stopped, and after a forced end
 _RELEASE_SECONDS = 60.0  # for all hosts to confirm that nothing is left
 _CONNECT_SECONDS = 10.0  # for one that does not answer then
 _CONFIRM_SECONDS = 30.0  # for one that does
@@ -95,7 +95,7 @@ class SshSession:
         return self._events
 
     async def _repeat(self, step: Callable[[], Work]) -> None:
-        """Do this again and again, also after an error: that ends the run in order, for which it is still needed."""
+        """Repeat a step, also after an error, which ends the run: the step is needed until then."""
         try:
             while True:
                 await step()
@@ -131,7 +131,7 @@ class SshSession:
                 assert_never(other)
 
     def _connect(self, host: str) -> None:
-        """Tell a host that answers all that is wanted of it."""
+        """Send a connected host all its orders."""
         self._warn(self._monitor.note_connected(host))
         self._orders.send(host)
         if host in self._monitor.doubtful:
@@ -140,22 +140,22 @@ class SshSession:
         self._find_room(host)
 
     async def _clear_doubt(self, host: str) -> None:
-        """Have a host kill all that was reported to have ended."""
+        """Have a host kill all replicas that were reported as ended."""
         known = (*(each.id for each in self._replicas.of(host)), *self._helpers.living(host))
         order = {"do": "clear", "attempt": self.places.attempt, "keep": [incarnation_to_text(each) for each in known]}
-        if await self._orders.tell(host, [order]):
+        if await self._orders.send_all(host, [order]):
             self._monitor.clear_doubt(host)
 
     def _find_room(self, host: str) -> None:
-        """Have the attempt placed again that waits for this host."""
+        """Report room for the attempt that waits for this host."""
         if self._waits_at and self._waits_at[0] == host:
             attempt, self._waits_at = self._waits_at[1], None
-            self._receive(host, Happened(RoomFound(attempt)))
+            self._receive(host, EventReport(RoomFound(attempt)))
 
     async def _watch_hosts(self) -> None:
         """Warn of hosts that are silent, and give up those that are lost."""
         await asyncio.sleep(LOOK_SECONDS)
-        for found in [*self._monitor.look(self._loop.time())]:
+        for found in [*self._monitor.check(self._loop.time())]:
             match found:
                 case HostSilent(warning=warning):
                     self._warn(warning)
@@ -187,19 +187,19 @@ class SshSession:
             )
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
-            if wait.comes and not self._helpers.living(wait.host):  # it is only about to begin, or is done by now
+            if wait.coming and not self._helpers.living(wait.host):  # its preparation is about to begin, or is done
                 self._loop.call_later(_SOON_SECONDS, self._inbox.put_nowait, Prepared(wait.host))
             raise
         return PlacedAttempt(placed.places, tuple(warnings))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that were not started before; their hosts get first what they need for that."""
+        """Start those that were not started before, after their hosts have what they need."""
         for problem in too_long_arguments(launches):
             raise EngineError(problem)
         if not launches:
             for connection in self._connections.values():
                 if connection.is_up:
-                    self._tasks.begin(_give_back(connection))
+                    self._tasks.begin(_release_claims(connection))
             return
         attempt = self.places.attempt = launches[0].attempt
         placed = self.places.get(attempt)
@@ -214,7 +214,7 @@ class SshSession:
             if replica.end is None and replica.launch is None:
                 replica.launch = launch
                 new.append(replica)
-        for host, some in by(new, lambda each: each.host).items():
+        for host, some in group_by(new, lambda each: each.host).items():
             if (host, attempt) in self._supplied or all(each.is_ordered for each in some):
                 self._begin(host, some)
             else:
@@ -300,11 +300,11 @@ class SshSession:
         self._replicas.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
 
     async def _collect(self) -> None:
-        """Fetch what the chief has written; that it cannot be fetched changes no end."""
+        """Fetch what the chief has written; an error is a warning and changes no end."""
         try:
             await self._sync.collect()
         except DrumlineError as error:
-            self._warn(f"the output is not here: {error.message}")
+            self._warn(f"the output was not fetched: {error.message}")
         for warning in self._sync.take_warnings():
             self._warn(warning)
 
@@ -317,7 +317,7 @@ class SshSession:
         return chain(self._replicas.tracker.traces(), self._helpers.folders())
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Return what hosts measure that answer at once."""
+        """Return the usage of replicas, on hosts that answer at once."""
         return await self.host_queries.usage(watched=watched)
 
     async def work_samples(self) -> Sequence[WorkSample]:
@@ -353,10 +353,10 @@ class SshSession:
                 await self._sync.collect()
         except (DrumlineError, TimeoutError) as error:
             why = error.message if isinstance(error, DrumlineError) else f"not sent within {seconds:g} s"
-            log(f"what the chief has written last is not here: {why}")
+            log(f"the last output of the chief was not fetched: {why}")
 
     async def _release(self, host: str) -> None:
-        """Have a host kill all that is left of the run; it is in doubt unless it confirms that."""
+        """Have a host kill all that is left of the run; it stays unverified unless it confirms that."""
         connection = self._connections[host]
         with suppress(TimeoutError, DrumlineError):
             if await connection.wait_connected(_CONNECT_SECONDS):
@@ -364,7 +364,7 @@ class SshSession:
                 self._monitor.clear_doubt(host)
 
     async def disconnect(self) -> None:
-        """End everything that goes on here, and close every connection; replicas are left alone."""
+        """Cancel all tasks and close every connection; replicas continue."""
         self.places.close()
         await self._tasks.close()
         for connection in self._connections.values():
@@ -372,7 +372,7 @@ class SshSession:
                 await connection.shell.close()
 
 
-async def _give_back(connection: HostConnection) -> None:
-    """Have a host give back what it claimed and did not start."""
-    with suppress(DrumlineError):  # without a connection it does so by itself
+async def _release_claims(connection: HostConnection) -> None:
+    """Have a host release what it claimed and did not start."""
+    with suppress(DrumlineError):  # without a connection the host releases it by itself
         await connection.send({"do": "close"})

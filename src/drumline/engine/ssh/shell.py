@@ -1,4 +1,4 @@
-"""The door to asyncssh: the only module that knows it.
+"""Connections by asyncssh; no other module imports it.
 
 Hosts are reached as `ssh NAME` reaches them: the user's own configuration with its jump hosts, agent, keys and
 known_hosts. A host whose key is not known, or is another than the known one, is refused, whatever
@@ -26,8 +26,8 @@ from drumline.words import decimal_size
 CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
 _SYSTEM = Path("/etc/ssh")
 _CONNECT_SECONDS = 15.0
-_ALIVE_SECONDS = 5.0  # a host that is silent for three times so long is asked for no more
-_ERR_BYTES = 1 << 14  # that are kept of its complaints
+_ALIVE_SECONDS = 5.0  # a connection is closed after a silence of three times as long
+_ERR_BYTES = 1 << 14  # of its stderr that are kept
 _LAST_WORDS_SECONDS = 5.0
 _PIECE_BYTES = 1 << 16
 _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, BrokenPipeError)
@@ -42,7 +42,7 @@ class SshChannel:
         self._process = process
         self._host = host
         self._count = count
-        self._heard = bytearray()  # read and not yet returned
+        self._buffer = bytearray()  # read and not yet returned
 
     async def write(self, data: bytes) -> None:
         """Write to its stdin; wait while it does not read."""
@@ -55,8 +55,8 @@ class SshChannel:
     async def readline(self, most_bytes: int) -> bytes:
         """Return the next line with its end, nothing when there is no more; raise MalformedError for a longer one."""
         looked = 0
-        while (end := self._heard.find(b"\n", looked)) < 0:
-            looked = len(self._heard)
+        while (end := self._buffer.find(b"\n", looked)) < 0:
+            looked = len(self._buffer)
             if looked > most_bytes:
                 raise MalformedError(self._host, f"a line longer than {decimal_size(most_bytes)}")
             if not await self._read():
@@ -67,13 +67,13 @@ class SshChannel:
 
     async def readexactly(self, size: int) -> bytes:
         """Return so many bytes; raise UnreachableError if there are not that many."""
-        while len(self._heard) < size:
+        while len(self._buffer) < size:
             if not await self._read():
                 raise UnreachableError(f"the connection to {self._host} broke")
         return self._take(size)
 
     async def stderr_tail(self) -> str:
-        """Return the end of what it said on its stderr, as far as that comes soon."""
+        """Return the end of its stderr, as far as that arrives soon."""
         with suppress(TimeoutError, *_CUT, OSError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 return (await _read_end(self._process.stderr)).decode(errors="replace").strip()
@@ -84,18 +84,18 @@ class SshChannel:
         self._process.close()
 
     async def _read(self) -> bool:
-        """Wait for more; False if there is none."""
+        """Wait for more; return False if there is none."""
         try:
             data = bytes(await self._process.stdout.read(_PIECE_BYTES))
         except (*_CUT, OSError) as error:
             raise _cut(self._host, error) from None
-        self._heard += data
+        self._buffer += data
         self._count(len(data))
         return bool(data)
 
     def _take(self, size: int) -> bytes:
-        data = bytes(self._heard[:size])
-        del self._heard[:size]
+        data = bytes(self._buffer[:size])
+        del self._buffer[:size]
         return data
 
 
@@ -109,7 +109,7 @@ class Shell:
 
     @property
     def address(self) -> str:
-        """Where ssh has found the host."""
+        """Return the address of the host."""
         return str((self._connection.get_extra_info("peername") or (self.host,))[0])
 
     async def open(self, argv: Sequence[str], *, counts: bool = False) -> SshChannel:
@@ -124,11 +124,11 @@ class Shell:
         self.received_bytes += size
 
     async def wait_closed(self) -> None:
-        """Return when the connection is no more."""
+        """Return when the connection is closed."""
         await self._connection.wait_closed()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._connection.close()
         try:
             await asyncio.wait_for(self._connection.wait_closed(), _ALIVE_SECONDS)
@@ -136,7 +136,7 @@ class Shell:
             self._connection.abort()
 
     def abort(self) -> None:
-        """Hang up without a word: nobody is there to hear it."""
+        """Drop the connection without telling the host, which does not answer."""
         self._connection.abort()
 
 
@@ -148,7 +148,7 @@ async def connect(
     config: str | None = None,
     seconds: float = _CONNECT_SECONDS,
 ) -> Shell:
-    """Reach a host as `ssh` would; raise UnreachableError if nobody answers, RefusedError if one of both says no.
+    """Connect to a host as `ssh` does; raise UnreachableError without an answer, RefusedError if either side refuses.
 
     `config` is the configuration to use instead of the user's; so is what DRUMLINE_SSH_CONFIG names.
     """
@@ -166,7 +166,7 @@ async def connect(
         ) from None
     known_hosts = _known_hosts(known.known_hosts)
     try:
-        async with asyncio.timeout(seconds):  # `wait_for` would leave it unbegun, and say so, if given up at once
+        async with asyncio.timeout(seconds):  # `wait_for` would warn that it was never awaited, if cancelled at once
             connection = await asyncssh.connect(
                 place,
                 **given,
@@ -200,7 +200,7 @@ async def connect(
 
 
 def _config_files(given: str | None) -> list[str]:
-    """Which files to read: the one that was given and no other, else the user's own and the machine's."""
+    """Return the configuration files to read: only the given one, else the user's own and the system's."""
     if given:
         if not os.access(given, os.R_OK):
             raise InputError(f"the ssh configuration {given} cannot be read")
@@ -210,15 +210,15 @@ def _config_files(given: str | None) -> list[str]:
 
 
 def _known_hosts(given: Any) -> list[str]:
-    """The files with the keys of hosts; ssh's own ones where the configuration names none."""
+    """Return the files with the keys of hosts; ssh's own ones where the configuration names none."""
     usual = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", *(str(_SYSTEM / f"ssh_known_hosts{n}") for n in ("", "2"))]
     files = [Path(each).expanduser() for each in (given or usual)]
-    # A list that is empty would mean the usual ones, and none at all that nobody is asked for a key.
+    # An empty list would mean the usual files, and None would mean that no key is checked.
     return [str(each) for each in files if os.access(each, os.R_OK)] or [os.devnull]
 
 
 def _untrusted(host: str, options: Any, files: list[str]) -> RefusedError:
-    """Why a host's key is not trusted, with the command that changes that."""
+    """Return the error for a host key that is not trusted, with the command that adds it."""
     name = options.host_key_alias or options.host or host
     port = options.port or 22
     spelled = name if port == 22 else f"[{name}]:{port}"
@@ -230,7 +230,7 @@ def _untrusted(host: str, options: Any, files: list[str]) -> RefusedError:
     file = next(iter(named), "~/.ssh/known_hosts")
     if keys:
         return RefusedError(
-            f"the key of {host} is another than the one in {file}: it is not that host, or was set up anew",
+            f"the key of {host} is another than the one in {file}: it is another machine, or was installed again",
             hint=f"if it was: `ssh-keygen -f {shlex.quote(file)} -R {shlex.quote(spelled)}`, then add its new key",
         )
     where = f"-p {port} " if port != 22 else ""
@@ -251,7 +251,7 @@ def _words(error: BaseException) -> str:
 
 
 async def _read_end(stream: asyncssh.SSHReader[bytes]) -> bytes:
-    """Read all that comes; return the end of it."""
+    """Read to the end; return the last bytes."""
     end = b""
     while piece := bytes(await stream.read(_PIECE_BYTES)):
         end = (end + piece)[-_ERR_BYTES:]

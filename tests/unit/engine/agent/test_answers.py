@@ -29,7 +29,7 @@ PLACE = {
 }
 FACTS = {"base": "/home/me", "boot": "b-1", "python": "3.11.2", "cpus": 2, "memory_bytes": 1, "gpus": ["GPU-1"]}
 FACTS |= {"executable": "/usr/bin/python3", "free_bytes": 5, "is_writable": True}
-LIFE = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
+INCARNATION = {"replica": "worker.0", "attempt": 0, "incarnation": 0}
 TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
 
 
@@ -40,9 +40,9 @@ TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
         (FactsAnswer, FACTS),
         (ClockAnswer, {"now": 12.5, "time": 1.5}),
         (PlaceAnswer, {"places": {"worker.0": PLACE}, "warnings": ["a"]}),
-        (PortsAnswer, {"holders": [{"port": 80, "user": "me"}]}),
-        (UsageAnswer, {"usage": [{**LIFE, **TIMES}]}),
-        (WorkSamplesAnswer, {"work_samples": [{**LIFE, "cpu_seconds": 1.0}]}),
+        (PortsAnswer, {"owners": [{"port": 80, "user": "me"}]}),
+        (UsageAnswer, {"usage": [{**INCARNATION, **TIMES}]}),
+        (WorkSamplesAnswer, {"work_samples": [{**INCARNATION, "cpu_seconds": 1.0}]}),
         (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [80], "connected": ["[::1]:80"]}]}),
     ],
 )
@@ -78,10 +78,10 @@ def test_what_an_agent_answers_is_read(kind: type[Any], data: dict[str, Any]) ->
         (PlaceAnswer, {"places": {"worker.0": {**PLACE, "domain": ".evil"}}, "warnings": []}),
         (PlaceAnswer, {"places": {"worker.0": {**PLACE, "written": ["RANK"]}}, "warnings": []}),
         (PlaceAnswer, {"places": {"worker.0": PLACE}, "warnings": ["a"] * 1000}),
-        (PortsAnswer, {"holders": [{"port": 0, "user": "me"}]}),
-        (PortsAnswer, {"holders": [[80, "me"]]}),
+        (PortsAnswer, {"owners": [{"port": 0, "user": "me"}]}),
+        (PortsAnswer, {"owners": [[80, "me"]]}),
         (UsageAnswer, {"usage": {}}),
-        (UsageAnswer, {"usage": [{**LIFE, **TIMES, "memory_bytes": 1.5}]}),
+        (UsageAnswer, {"usage": [{**INCARNATION, **TIMES, "memory_bytes": 1.5}]}),
         (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [0], "connected": []}]}),
         (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [], "connected": ["a b"]}]}),
         (SocketsAnswer, {"sockets": [{"replica": "../..", "listening": [], "connected": []}]}),

@@ -26,8 +26,8 @@ def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int])
 
 
 def test_a_life_is_a_word() -> None:
-    life = Incarnation(ReplicaId("worker", 3), 2, 1)
-    assert incarnation_from_text(incarnation_to_text(life)) == life
+    incarnation = Incarnation(ReplicaId("worker", 3), 2, 1)
+    assert incarnation_from_text(incarnation_to_text(incarnation)) == incarnation
 
 
 def test_a_launch_is_the_same_over_there_but_its_secrets_are_said() -> None:

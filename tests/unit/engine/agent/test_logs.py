@@ -11,8 +11,8 @@ from drumline.run.event import Exit, ReplicaExited, ReplicaStarted
 from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 
-LIFE = Incarnation(ReplicaId("worker", 0), 0)
-END = ReplicaExited(LIFE.replica, 0, 0, Exit(code=0), 1.0)
+INCARNATION = Incarnation(ReplicaId("worker", 0), 0)
+END = ReplicaExited(INCARNATION.replica, 0, 0, Exit(code=0), 1.0)
 
 
 class Listener:
@@ -21,7 +21,7 @@ class Listener:
     def __init__(self, run_dir: Path) -> None:
         self.heard: list[tuple[str, bytes]] = []
         self.is_slow = False
-        self.folder = run_dir / LIFE.folder
+        self.folder = run_dir / INCARNATION.folder
         self.folder.mkdir(parents=True)
         self.follower = LogFollower(run_dir, SimulatedTimeLoop(), self._hear, lambda: self.is_slow)
 
@@ -34,7 +34,7 @@ def test_a_log_is_said_from_where_it_is_missing_and_each_byte_once(tmp_path: Pat
     listener = Listener(tmp_path)
     log = listener.folder / "log"
     log.write_bytes(b"one\ntwo\n")
-    listener.follower.follow(LIFE, 4)
+    listener.follower.follow(INCARNATION, 4)
     listener.follower.look()
     with log.open("ab") as file:
         file.write(b"three\n")
@@ -45,7 +45,7 @@ def test_a_log_is_said_from_where_it_is_missing_and_each_byte_once(tmp_path: Pat
 
 def test_an_end_is_said_after_all_of_its_log_and_what_comes_later_after_it(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
-    listener.follower.follow(LIFE, 0)
+    listener.follower.follow(INCARNATION, 0)
     listener.is_slow = True
     (listener.folder / "log").write_bytes(b"last words\n")
     listener.follower.tell(END)
@@ -58,7 +58,7 @@ def test_an_end_is_said_after_all_of_its_log_and_what_comes_later_after_it(tmp_p
 
 def test_reports_are_said_when_they_change_and_the_exception_with_the_end(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
-    listener.follower.follow(LIFE, 0)
+    listener.follower.follow(INCARNATION, 0)
     (listener.folder / "report").write_bytes(b"step 1")
     listener.follower.look()
     listener.follower.look()

@@ -94,7 +94,7 @@ def test_a_line_that_is_too_large_for_all_hosts_is_refused_with_what_is_missing(
     text = "resources: {memory: 4GiB, cpus: 1}\nroles: {worker: 4}"
     rooms = {"a": Room(8.0, 8 * GIB), "b": Room(8.0, 4 * GIB)}
     assert refusal(text, rooms) == (
-        "the line asks for 16.0 GiB of memory, and 2 hosts have 12.0 GiB of memory: 8.0 GiB of memory on a,"
+        "the run asks for 16.0 GiB of memory, and 2 hosts have 12.0 GiB of memory: 8.0 GiB of memory on a,"
         " 4.0 GiB of memory on b; 4.0 GiB of memory are missing"
     )
 

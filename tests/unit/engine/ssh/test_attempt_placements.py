@@ -128,7 +128,7 @@ def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_
     request = PlacementRequest(plan, connections, (), 60.0, {"b": "prepare is not done on b"})
     with pytest.raises(HostMustWait, match="waits, as prepare is not done on b") as raised:
         asyncio.run(request.place(0))
-    assert (raised.value.host, raised.value.comes) == ("b", True)
+    assert (raised.value.host, raised.value.coming) == ("b", True)
     with pytest.raises(InputError, match="without b: prepare is not done on b"):
         asyncio.run(request.replace(failed={"b"}).place(0))
     alone = request.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))

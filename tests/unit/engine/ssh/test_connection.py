@@ -217,10 +217,10 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
         b'{"do": "answer", "id": []}\n',
         b'{"do": "event"}\n',
         b'{"do": "event", "event": {"event": "StopRequested"}}\n',
-        b'{"do": "log", "life": "worker.0 0 0", "at": -1}\n',
-        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": 1000000000000}\n',
-        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": -5}\n',
-        b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": true}\n',
+        b'{"do": "log", "incarnation": "worker.0 0 0", "at": -1}\n',
+        b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": 1000000000000}\n',
+        b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": -5}\n',
+        b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": true}\n',
         b'{"do": "event", "event": {"event": "RoomFound", "attempt": NaN}}\n',
         b"[" * 100_000 + b"\n",
     ],
@@ -284,7 +284,7 @@ def test_a_host_has_a_question_wait_only_for_a_place() -> None:
 
 
 def test_others_have_their_turn_while_a_host_says_much() -> None:
-    piece = b'{"do": "log", "life": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
+    piece = b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
 
     async def go() -> None:
         heard: list[Report] = []

@@ -80,12 +80,12 @@ def test_the_disk_with_the_least_room_is_told(free_bytes: int, writable: bool, v
     assert brief(diagnosis.check_disks(hosts)) == (verdict, words)
 
 
-def test_gpus_that_the_line_asks_for_must_be_somewhere() -> None:
+def test_gpus_that_the_run_asks_for_must_be_somewhere() -> None:
     plan = plan_of("resources: {gpus: 2}\nroles: {worker: 2}")
-    assert brief(diagnosis.check_gpus([found("a")], plan)) == ("missing", "none on any host, and the line asks for 4")
+    assert brief(diagnosis.check_gpus([found("a")], plan)) == ("missing", "none on any host, and the run asks for 4")
     some = [found("a", room=Room(gpus=2)), found("b")]
     assert brief(diagnosis.check_gpus(some, plan)) == ("ok", "2 on a, none on b")
-    assert brief(diagnosis.check_gpus([found("a", gpus=1)], None)) == ("missing", "1 are said to be on a, 0 are seen")
+    assert brief(diagnosis.check_gpus([found("a", gpus=1)], None)) == ("missing", "1 are configured on a, 0 are found")
 
 
 def test_ways_that_are_closed_are_named_up_to_a_handful() -> None:
@@ -96,7 +96,7 @@ def test_ways_that_are_closed_are_named_up_to_a_handful() -> None:
     assert words.endswith("and 2 more")
     assert brief(diagnosis.check_ports({"a": [7, 8]}, {}, 4)) == (
         "missing",
-        "taken by somebody else: 7 on a and 8 on a",
+        "taken by other programs: 7 on a and 8 on a",
     )
     assert brief(diagnosis.check_ports({}, {"a": []}, 1)) == ("ok", "the host reaches itself at its address")
 

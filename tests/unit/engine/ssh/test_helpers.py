@@ -19,7 +19,7 @@ from drumline.run.incarnation import Incarnation
 from scaffold.loops import SimulatedTimeLoop
 from scaffold.plans import plan_of
 
-LIFE = Incarnation(ReplicaId("prepare", 0), 0, 0)
+INCARNATION = Incarnation(ReplicaId("prepare", 0), 0, 0)
 
 
 class Story:
@@ -34,15 +34,15 @@ class Story:
         self.joined: list[tuple[str, Exit]] = []  # what ended on hosts that came late
 
     def begin(self) -> None:
-        for host in self.helpers.begin(LIFE, self.hosts):
-            self.helpers.go(LIFE, host, f"plan of {host}")
+        for host in self.helpers.begin(INCARNATION, self.hosts):
+            self.helpers.go(INCARNATION, host, f"plan of {host}")
 
     def log(self, host: str, at: int, text: str) -> None:
-        if helper := self.helpers.given(LIFE, host):
-            self.helpers.write(host, helper, LogPiece(LIFE, at, text.encode()))
+        if helper := self.helpers.given(INCARNATION, host):
+            self.helpers.write(host, helper, LogPiece(INCARNATION, at, text.encode()))
 
     def end(self, host: str, exit_: Exit) -> None:
-        if helper := self.helpers.given(LIFE, host):
+        if helper := self.helpers.given(INCARNATION, host):
             self._note(self.helpers.end_part(helper, host, exit_))
 
     def _note(self, ended: PartEnded | None) -> None:
@@ -50,8 +50,10 @@ class Story:
             self.joined.append((ended.host, ended.exit))
 
     def start(self, host: str, pid: int) -> None:
-        if helper := self.helpers.given(LIFE, host):
-            self.helpers.started(helper, ReplicaStarted(LIFE.replica, LIFE.attempt, LIFE.incarnation, pid))
+        if helper := self.helpers.given(INCARNATION, host):
+            self.helpers.started(
+                helper, ReplicaStarted(INCARNATION.replica, INCARNATION.attempt, INCARNATION.incarnation, pid)
+            )
 
     @property
     def ends(self) -> list[Exit]:
@@ -59,7 +61,7 @@ class Story:
 
     @property
     def lines(self) -> list[str]:
-        return (self.folder / LIFE.folder / "log").read_text().splitlines()
+        return (self.folder / INCARNATION.folder / "log").read_text().splitlines()
 
 
 @pytest.fixture
@@ -72,7 +74,9 @@ def story(tmp_path: Path) -> Story:
 def test_it_starts_once_and_ends_when_it_has_on_every_host(story: Story) -> None:
     for host in ("a", "b"):
         story.start(host, 4711)
-    assert story.told == [ReplicaStarted(LIFE.replica, LIFE.attempt, LIFE.incarnation, 4711, note="on 2 hosts")]
+    assert story.told == [
+        ReplicaStarted(INCARNATION.replica, INCARNATION.attempt, INCARNATION.incarnation, 4711, note="on 2 hosts")
+    ]
     story.end("a", Exit(0))
     assert not story.ends
     story.end("b", Exit(0))
@@ -91,7 +95,7 @@ def test_what_a_host_says_again_after_a_break_is_not_doubled(story: Story) -> No
     story.log("a", 0, "one\ntwo\n")
     story.log("a", 4, "two\nthree\n")
     assert story.lines == ["a: one", "a: two", "a: three"]
-    assert next(story.helpers.orders("a"))["offsets"] == {incarnation_to_text(LIFE): 14}
+    assert next(story.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 14}
 
 
 def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
@@ -105,7 +109,7 @@ def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
 
 def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> None:
     assert [each["do"] for each in story.helpers.orders("b")] == ["prepare"]
-    helper = story.helpers.given(LIFE, "a")
+    helper = story.helpers.given(INCARNATION, "a")
     assert helper
     assert story.helpers.end_part(helper, "a", Exit(3)) == PartEnded("a", Exit(3), to_stop=frozenset({"b"}))
     assert [each["do"] for each in story.helpers.orders("b")] == ["stop"]
@@ -116,8 +120,8 @@ def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> 
 
 def test_a_host_that_had_not_begun_when_another_failed_is_not_the_cause(tmp_path: Path) -> None:
     story = Story(tmp_path)
-    story.helpers.begin(LIFE, ("a", "b"))
-    story.helpers.go(LIFE, "b", "plan of b")
+    story.helpers.begin(INCARNATION, ("a", "b"))
+    story.helpers.go(INCARNATION, "b", "plan of b")
     story.end("b", Exit(3))
     assert story.ends == [Exit(3, message="on b")]
 
@@ -130,9 +134,9 @@ def test_a_host_that_had_not_begun_when_another_failed_is_not_the_cause(tmp_path
 
 def test_a_host_that_cannot_begin_or_is_lost_is_named(tmp_path: Path) -> None:
     story = Story(tmp_path)
-    for host in story.helpers.begin(LIFE, ("a", "b")):
-        assert story.helpers.waits(LIFE, host)
-    story.helpers.refuse(LIFE, "a", "the disk of a is full")
+    for host in story.helpers.begin(INCARNATION, ("a", "b")):
+        assert story.helpers.waits(INCARNATION, host)
+    story.helpers.refuse(INCARNATION, "a", "the disk of a is full")
     assert story.ends == [Exit(message="the disk of a is full")]
 
     other = Story(tmp_path / "other")
@@ -145,12 +149,12 @@ def test_a_host_that_cannot_begin_or_is_lost_is_named(tmp_path: Path) -> None:
 def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path) -> None:
     story.log("a", 0, "one\ntw")
     again = Story(tmp_path, ("a", "b", "c"))  # a host more answers by now
-    assert list(again.helpers.begin(LIFE, again.hosts)) == ["a", "b"]
-    again.helpers.go(LIFE, "a", "plan of a")
-    assert next(again.helpers.orders("a"))["offsets"] == {incarnation_to_text(LIFE): 6}
+    assert list(again.helpers.begin(INCARNATION, again.hosts)) == ["a", "b"]
+    again.helpers.go(INCARNATION, "a", "plan of a")
+    assert next(again.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 6}
     again.log("a", 6, "o\n")
     assert again.lines == ["a: one", "a: two"]
-    again.helpers.go(LIFE, "b", "plan of b")
+    again.helpers.go(INCARNATION, "b", "plan of b")
     for host in ("a", "b"):
         again.end(host, Exit(0))
 
@@ -161,10 +165,10 @@ def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path
 
 def test_whoever_comes_back_may_stop_it_at_once(story: Story, tmp_path: Path) -> None:
     again = Story(tmp_path)
-    assert again.helpers.stop(LIFE, 5.0) == {"a", "b"}
+    assert again.helpers.stop(INCARNATION, 5.0) == {"a", "b"}
     assert [each["do"] for host in ("a", "b") for each in again.helpers.orders(host)] == ["stop", "stop"]
     nobody = Story(tmp_path / "empty")
-    nobody.helpers.stop(LIFE, 5.0)
+    nobody.helpers.stop(INCARNATION, 5.0)
     assert [each.message for each in nobody.ends] == ["it was never started"]
 
 
@@ -173,13 +177,13 @@ class Late(Story):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ("a",))
-        names = (BUILD.replica, LIFE.replica)
+        names = (BUILD.replica, INCARNATION.replica)
         self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.told.append, names)
 
-    def work(self, life: Incarnation, *, on: str = "a", code: int = 0) -> None:
-        for host in self.helpers.begin(life, (on,)) if on == "a" else (on,):
-            self.helpers.go(life, host, f"plan of {host}")
-            helper = self.helpers.given(life, host)
+    def work(self, incarnation: Incarnation, *, on: str = "a", code: int = 0) -> None:
+        for host in self.helpers.begin(incarnation, (on,)) if on == "a" else (on,):
+            self.helpers.go(incarnation, host, f"plan of {host}")
+            helper = self.helpers.given(incarnation, host)
             assert helper
             self._note(self.helpers.end_part(helper, host, Exit(code)))
 
@@ -193,8 +197,8 @@ def test_a_host_that_comes_while_the_others_work_works_with_them(tmp_path: Path)
     late.begin()
     late.helpers.join("b")  # the build is first, and is done elsewhere
     late.work(BUILD, on="b")
-    assert late.helpers.join("b") == LIFE
-    late.helpers.go(LIFE, "b", "plan of b")
+    assert late.helpers.join("b") == INCARNATION
+    late.helpers.go(INCARNATION, "b", "plan of b")
     late.end("a", Exit(0))
     assert [end.replica for end in late.told if isinstance(end, ReplicaExited)] == [BUILD.replica]
     late.end("b", Exit(0))
@@ -205,7 +209,7 @@ def test_a_host_that_comes_while_the_others_work_works_with_them(tmp_path: Path)
 def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_other(tmp_path: Path) -> None:
     late = Late(tmp_path)
     late.work(BUILD)
-    late.work(LIFE)
+    late.work(INCARNATION)
     assert late.helpers.unready("b") == "build is not done on b, which was away when it began"
     assert not late.helpers.unready("a")
     assert late.helpers.join("a") is None
@@ -213,9 +217,9 @@ def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_othe
     assert late.helpers.join("b") is None  # it is at work
     assert late.helpers.living("b") == [BUILD]
     late.work(BUILD, on="b")
-    assert late.helpers.join("b") == LIFE
+    assert late.helpers.join("b") == INCARNATION
     assert late.helpers.unready("b").startswith("prepare is not done on b")
-    late.helpers.go(LIFE, "b", "plan of b")
+    late.helpers.go(INCARNATION, "b", "plan of b")
     assert [each["do"] for each in late.helpers.orders("b")] == ["prepare"]
     late.log("b", 0, "made\n")
     late.end("b", Exit(0))
@@ -230,7 +234,7 @@ def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_othe
 def test_what_fails_late_keeps_that_host_out_and_changes_nothing_else(tmp_path: Path) -> None:
     late = Late(tmp_path)
     late.work(BUILD)
-    late.work(LIFE)
+    late.work(INCARNATION)
     late.helpers.join("b")
     late.work(BUILD, on="b", code=3)
     assert late.helpers.unready("b") == "build is not done on b, which was away when it began: exit code 3"

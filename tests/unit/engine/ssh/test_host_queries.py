@@ -23,16 +23,16 @@ THEIRS = Incarnation(ReplicaId("worker", 1), 2)  # on h2
 ANSWERS: dict[str, object] = {
     "usage": UsageAnswer(
         tuple(
-            Usage(life.replica, life.attempt, life.incarnation, float(at), 0.0, 1.0)
+            Usage(incarnation.replica, incarnation.attempt, incarnation.incarnation, float(at), 0.0, 1.0)
             for at in range(1000)
-            for life in (OURS, THEIRS)
+            for incarnation in (OURS, THEIRS)
         )
     ),
     "work_samples": WorkSamplesAnswer(
         tuple(
-            WorkSample(life.replica, life.attempt, life.incarnation, float(at))
+            WorkSample(incarnation.replica, incarnation.attempt, incarnation.incarnation, float(at))
             for at in range(1000)
-            for life in (OURS, THEIRS)
+            for incarnation in (OURS, THEIRS)
         )
     ),
     "sockets": SocketsAnswer(tuple(ReplicaSockets(OURS.replica, (port,), ()) for port in range(1, 1001))),
@@ -56,11 +56,11 @@ class HostConnection:
 
 @pytest.fixture
 def host_queries(tmp_path: Path) -> HostQueries:
-    lives = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
-    for kept in lives.ask([(OURS, "h1")]):
+    replicas = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
+    for kept in replicas.ask([(OURS, "h1")]):
         kept.is_ordered = True
-    receiver = SimpleNamespace(is_given=lambda host, life: bool(lives.given(life, host)))
-    return HostQueries(cast("Any", {"h1": HostConnection("h1")}), lives, cast("Any", receiver))
+    receiver = SimpleNamespace(is_given=lambda host, incarnation: bool(replicas.given(incarnation, host)))
+    return HostQueries(cast("Any", {"h1": HostConnection("h1")}), replicas, cast("Any", receiver))
 
 
 def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(host_queries: HostQueries) -> None:

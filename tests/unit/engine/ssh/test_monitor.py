@@ -42,7 +42,7 @@ class Watched:
     def sleep(self, seconds: float) -> None:
         """Let so much time pass in which nothing is looked at."""
         self.moment += seconds
-        for found in self.monitor.look(self.moment):
+        for found in self.monitor.check(self.moment):
             (self.lost if isinstance(found, HostLost) else self.silent).append(found)  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> None:
@@ -104,7 +104,7 @@ def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_l
 def test_a_silent_host_is_warned_of_once_and_again_when_it_answers(watched: Watched) -> None:
     watched.pass_time(LOST_SECONDS / 2)
     (silent,) = watched.silent
-    assert silent.warning.startswith("h1 has not answered for 5.0s; its replicas go on")
+    assert silent.warning.startswith("h1 has not answered for 5.0s; its replicas continue")
     watched.connection.is_up = True
     assert watched.monitor.note_connected("h1") == "h1 answers again"
     assert watched.monitor.note_connected("h1") == ""

@@ -58,7 +58,7 @@ def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -
 @pytest.mark.parametrize("name", ["worker.0", "worker.7", "chief.0", "prepare", "../..", "worker.01"])
 def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
     connection = Answering(HOSTS.all[1], more=(name,))
-    with pytest.raises(MalformedError, match=r"h2 has sent something.*which it was not asked about"):
+    with pytest.raises(MalformedError, match=r"h2 has sent something.*which was not requested"):
         place(connection)
     assert len(connection.refused) == 1
 

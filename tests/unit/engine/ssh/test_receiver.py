@@ -14,7 +14,7 @@ from drumline.engine.ssh.helpers import Helpers
 from drumline.engine.ssh.inbox import Inbox, Received
 from drumline.engine.ssh.receiver import Receiver, ReplicaEnded
 from drumline.engine.ssh.replicas import HostReplicas
-from drumline.engine.ssh.reports import Happened, HostEvent, LogPiece, Report, SmallFile
+from drumline.engine.ssh.reports import EventReport, HostEvent, LogPiece, Report, SmallFile
 from drumline.plan.types import ReplicaId
 from drumline.run.event import (
     AttemptDelayed,
@@ -45,21 +45,21 @@ class Story:
         self.told: list[Event] = []
         self.warnings: list[str] = []
         loop = self.clock
-        self.lives = HostReplicas(folder, loop, self.told.append)
+        self.replicas = HostReplicas(folder, loop, self.told.append)
         helpers = Helpers(folder, loop, self.told.append)
         connection = SimpleNamespace(skew_seconds=0.0)
         self.inbox: Inbox = asyncio.Queue()
         self.receiver = Receiver(
             cast("Any", dict.fromkeys(("h1", "h2", "h3"), connection)),
-            self.lives,
+            self.replicas,
             helpers,
             cast("Any", SimpleNamespace(attempt=2, takes_part=lambda host: host != "h3")),
             self.inbox,
             loop,
             self._report,
         )
-        for kept in self.lives.ask([(OURS, "h1"), (THEIRS, "h2")]):
-            self.lives.order(kept)
+        for kept in self.replicas.ask([(OURS, "h1"), (THEIRS, "h2")]):
+            self.replicas.order(kept)
         helpers.begin(HELPER, ("h2",))
         helpers.go(HELPER, "h2", "plan")
 
@@ -73,7 +73,7 @@ class Story:
     def hear(self, host: str, report: Report) -> None:
         match self.receiver.receive(host, report):
             case ReplicaEnded() as ended:
-                self.lives.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
+                self.replicas.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
             case RoomFound() as event:
                 self.told.append(event)
 
@@ -85,7 +85,7 @@ class Story:
             self.hear(message.host, message.report)
 
     def happen(self, host: str, event: HostEvent, usage: Usage | None = None) -> None:
-        self.hear(host, Happened(event, usage))
+        self.hear(host, EventReport(event, usage))
 
     def files(self) -> set[str]:
         found = (path for path in self.folder.rglob("*") if path.is_file())
@@ -97,8 +97,15 @@ def story(tmp_path: Path) -> Story:
     return Story(tmp_path)
 
 
-def used(life: Incarnation) -> Usage:
-    return Usage(life.replica, life.attempt, life.incarnation, at_seconds=2.0, started_seconds=1.0, cpu_seconds=1.0)
+def used(incarnation: Incarnation) -> Usage:
+    return Usage(
+        incarnation.replica,
+        incarnation.attempt,
+        incarnation.incarnation,
+        at_seconds=2.0,
+        started_seconds=1.0,
+        cpu_seconds=1.0,
+    )
 
 
 def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
@@ -111,19 +118,28 @@ def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
         ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(3), 900.0),
     ]
     assert (story.folder / OURS.folder / "log").read_bytes() == b"hello\n"
-    assert [*story.lives.used()] == [used(OURS)]
+    assert [*story.replicas.used()] == [used(OURS)]
     assert not story.warnings
 
 
-@pytest.mark.parametrize("life", [THEIRS, HELPER, OURS.replace(attempt=3), OURS.replace(incarnation=1)], ids=str)
-def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(story: Story, life: Incarnation) -> None:
+@pytest.mark.parametrize("incarnation", [THEIRS, HELPER, OURS.replace(attempt=3), OURS.replace(incarnation=1)], ids=str)
+def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(
+    story: Story, incarnation: Incarnation
+) -> None:
     before = story.files()
     for _ in range(3):
-        story.hear("h1", LogPiece(life, 0, b"a forged line\n"))
-        story.hear("h1", SmallFile(life, "error", b"a forged cause"))
-        story.happen("h1", ReplicaStarted(life.replica, life.attempt, life.incarnation, 4711))
+        story.hear("h1", LogPiece(incarnation, 0, b"a forged line\n"))
+        story.hear("h1", SmallFile(incarnation, "error", b"a forged cause"))
+        story.happen("h1", ReplicaStarted(incarnation.replica, incarnation.attempt, incarnation.incarnation, 4711))
         story.happen(
-            "h1", ReplicaExited(life.replica, life.attempt, life.incarnation, Exit(1, message="a forged cause"), 1.0)
+            "h1",
+            ReplicaExited(
+                incarnation.replica,
+                incarnation.attempt,
+                incarnation.incarnation,
+                Exit(1, message="a forged cause"),
+                1.0,
+            ),
         )
     assert not story.told
     assert story.files() == before
@@ -132,7 +148,7 @@ def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(story:
 
 def test_a_host_has_no_say_in_what_other_replicas_used(story: Story) -> None:
     story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(0), 900.0), used(THEIRS))
-    assert not [*story.lives.used()]
+    assert not [*story.replicas.used()]
     assert len(story.warnings) == 1
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.engine.agent.frames import Frame
-from drumline.engine.ssh.reports import Happened, LogPiece, SmallFile, read_report
+from drumline.engine.ssh.reports import EventReport, LogPiece, SmallFile, read_report
 from drumline.plan.types import ReplicaId
 from drumline.run.codec import event_to_data
 from drumline.run.event import (
@@ -22,7 +22,7 @@ from drumline.run.event import (
 from drumline.run.incarnation import Incarnation
 
 WORKER = ReplicaId("worker", 0)
-LIFE = Incarnation(WORKER, 1)
+INCARNATION = Incarnation(WORKER, 1)
 
 
 def exited(**fields: object) -> dict[str, Any]:
@@ -32,12 +32,12 @@ def exited(**fields: object) -> dict[str, Any]:
 
 def test_what_agents_say_is_read() -> None:
     room = {"do": "event", "event": event_to_data(RoomFound(0)), "usage": None}
-    assert read_report(Frame(room)) == Happened(RoomFound(0))
-    log = {"do": "log", "life": "worker.0 1 0", "at": 5, "bytes": 3}
-    assert read_report(Frame(log, b"abc")) == LogPiece(LIFE, 5, b"abc")
+    assert read_report(Frame(room)) == EventReport(RoomFound(0))
+    log = {"do": "log", "incarnation": "worker.0 1 0", "at": 5, "bytes": 3}
+    assert read_report(Frame(log, b"abc")) == LogPiece(INCARNATION, 5, b"abc")
     for name in ("report", "error", "stacks"):
-        file = {"do": "file", "life": "worker.0 1 0", "name": name}
-        assert read_report(Frame(file, b"x")) == SmallFile(LIFE, name, b"x")
+        file = {"do": "file", "incarnation": "worker.0 1 0", "name": name}
+        assert read_report(Frame(file, b"x")) == SmallFile(INCARNATION, name, b"x")
 
 
 @pytest.mark.parametrize(
@@ -62,16 +62,16 @@ def test_what_agents_say_is_read() -> None:
         {"do": "event", "event": event_to_data(StopRequested())},
         {"do": "event", "event": event_to_data(AttemptPlaced(0, ("a:1",)))},
         {"do": "event", "event": {"event": "RoomFound", "attempt": 0}, "usage": {"cpu": 1}},
-        {"do": "log", "life": "worker.0", "at": 0},
-        {"do": "log", "life": "worker.0 0 ²", "at": 0},
-        {"do": "log", "life": "worker.0 0 0", "at": "0"},
-        {"do": "log", "life": "worker.0 0 0", "at": True},
-        {"do": "log", "life": ["worker.0"], "at": 0},
-        {"do": "file", "life": "worker.0 0 0", "name": "keeper"},
-        {"do": "file", "life": "worker.0 0 0", "name": "../../events.jsonl"},
-        {"do": "file", "life": "worker.0 0 0", "name": ["report"]},
-        {"do": "dance", "life": "worker.0 0 0"},
-        {"do": "log", "life": "worker.0 0 0", "at": 0, "more": 1},
+        {"do": "log", "incarnation": "worker.0", "at": 0},
+        {"do": "log", "incarnation": "worker.0 0 ²", "at": 0},
+        {"do": "log", "incarnation": "worker.0 0 0", "at": "0"},
+        {"do": "log", "incarnation": "worker.0 0 0", "at": True},
+        {"do": "log", "incarnation": ["worker.0"], "at": 0},
+        {"do": "file", "incarnation": "worker.0 0 0", "name": "keeper"},
+        {"do": "file", "incarnation": "worker.0 0 0", "name": "../../events.jsonl"},
+        {"do": "file", "incarnation": "worker.0 0 0", "name": ["report"]},
+        {"do": "dance", "incarnation": "worker.0 0 0"},
+        {"do": "log", "incarnation": "worker.0 0 0", "at": 0, "more": 1},
     ],
     ids=str,
 )

@@ -16,7 +16,7 @@ from drumline.engine.ssh.agents import HostFacts
 from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.inbox import Connected, Received
 from drumline.engine.ssh.plan_options import Host, Hosts
-from drumline.engine.ssh.reports import Happened, HostEvent, LogPiece
+from drumline.engine.ssh.reports import EventReport, HostEvent, LogPiece
 from drumline.engine.ssh.session import SshSession
 from drumline.engine.ssh.sync import ProjectSync
 from drumline.errors import EngineError
@@ -63,7 +63,7 @@ class PlayedHost(HostConnection):
         return read_answer(kind, found)
 
     def report(self, event: HostEvent) -> None:
-        self._inbox.put_nowait(Received(self.host.name, Happened(event)))
+        self._inbox.put_nowait(Received(self.host.name, EventReport(event)))
 
     def log(self, replica: ReplicaId, at: int, data: bytes) -> None:
         self._inbox.put_nowait(Received(self.host.name, LogPiece(Incarnation(replica, 0), at, data)))
@@ -174,7 +174,7 @@ def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fet
         played.host("h1").report(ended(CHIEF))
     assert not played.events()
     failed.set()
-    assert played.events() == [EngineWarned(0, "the output is not here: h1 has no disk"), ended(CHIEF)]
+    assert played.events() == [EngineWarned(0, "the output was not fetched: h1 has no disk"), ended(CHIEF)]
 
 
 @pytest.mark.parametrize(("grace_seconds", "waits_seconds"), [(0.0, 0.0), (5.0, 35.0)])
