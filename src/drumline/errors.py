@@ -1,13 +1,13 @@
-"""Everything drumline can refuse, as one tree; each error knows its hint and its exit code.
+"""The errors of drumline, each with a hint and an exit code.
 
     DrumlineError
     ├── InputError       2   what the user wrote: a spec, an argument, a TF_CONFIG
     │   └── SpecError    2   every problem of one file, each with its line
-    ├── EngineError      3   the place where replicas run refused or is not there
+    ├── EngineError      3   the engine refused or cannot be reached
     ├── NotFoundError    4   no such run, replica or file of a run
-    └── SeveralError         all that is wrong with a place at once; the code is the least of theirs
+    └── SeveralError         several errors at once; the code is the lowest of theirs
 
-Exit code 1 is left to the training itself, 130 to an interrupted command.
+Exit code 1 is that of a failed training, 130 of an interrupted command.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from drumline.record import Record
 
 
 class DrumlineError(Exception):
-    """Something a user can act upon: one sentence, and a hint that says how."""
+    """An error that a user can correct: one sentence, and a hint."""
 
     exit_code = 1
 
@@ -45,7 +45,7 @@ class NotFoundError(DrumlineError):
 
 
 class SeveralError(DrumlineError):
-    """Several that are told one after the other, each with its hint, so that nobody mends one to read of the next."""
+    """Several errors that are shown together, each with its hint."""
 
     def __init__(self, errors: Sequence[DrumlineError]) -> None:
         super().__init__("\n".join(error.message for error in errors))
@@ -54,7 +54,7 @@ class SeveralError(DrumlineError):
 
 
 class Problem(Record):
-    """One thing that is wrong, or only unwise, at one place of a file."""
+    """A problem or warning at one place of a file."""
 
     source: str
     line: int | None

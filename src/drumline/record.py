@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, dataclass_transf
 
 def _annotations(namespace: dict[str, Any]) -> Mapping[str, object]:
     found: Mapping[str, object] = namespace.get("__annotations__", {})
-    if sys.version_info >= (3, 14) and not found:  # it evaluates annotations when they are asked for
+    if sys.version_info >= (3, 14) and not found:  # annotations are evaluated lazily
         import annotationlib  # noqa: PLC0415
 
         annotate = annotationlib.get_annotate_from_class_namespace(namespace)

@@ -1,4 +1,4 @@
-"""Numbers and lists as people say them, and texts as a terminal may show them."""
+"""Format numbers, sizes, durations, lists and texts for display."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def count(number: int, noun: str) -> str:
 
 
 def size(amount: int) -> str:
-    """`512.0 MiB`, `1.5 GiB`: one decimal, and the largest unit that leaves something before it."""
+    """`512.0 MiB`, `1.5 GiB`: one decimal, binary units."""
     for power, unit in ((40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")):
         if amount >= 1 << power:
             return f"{amount / (1 << power):.1f} {unit}"
@@ -21,7 +21,7 @@ def size(amount: int) -> str:
 
 
 def decimal_size(amount: int) -> str:
-    """`5.7 MB`, `12.0 kB`: as folders are counted."""
+    """`5.7 MB`, `12.0 kB`: decimal units."""
     for unit, whole in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if amount >= whole:
             return f"{amount / whole:.1f} {unit}"
@@ -34,32 +34,32 @@ def listed(words: Sequence[str]) -> str:
 
 
 def clip(text: str, longest: int) -> str:
-    """Return a text, cut to so many characters with `…` as the last."""
+    """Return a text, cut to `longest` characters with `…` as the last."""
     return text if len(text) <= longest else f"{text[: longest - 1]}…"
 
 
 def describe_os_error(error: OSError) -> str:
-    """What the system refused, and of what."""
+    """Return the file and the message of an OSError."""
     what = f"{printable(str(error.filename))}: " if error.filename is not None else ""
     return f"{what}{error.strerror or error}"
 
 
 def printable(text: str) -> str:
-    """Write a text in one line, so that a terminal shows it and obeys nothing in it."""
+    """Return a text in one line, with control characters escaped."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
 
 
 def nearest(word: str, known: Iterable[str], *, alike: float = 0.6) -> str | None:
-    """The known word that somebody probably meant, if one is so much alike."""
-    import difflib  # noqa: PLC0415 - every command imports this module, and hardly any needs that one
+    """Return the known word that was probably meant; None if none is similar."""
+    import difflib  # noqa: PLC0415 - every command imports this module, and few need difflib
 
     return next(iter(difflib.get_close_matches(word[:60], list(known), n=1, cutoff=alike)), None)
 
 
 def format_duration(seconds: float, *, parts: int = 2) -> str:
-    """`0.4s`, `12s`, `3m5s`, `2h`: a length of time in its largest units."""
+    """`0.4s`, `12s`, `3m5s`, `2h`: in the largest units."""
     if 0 < seconds < 10 and parts > 1:
         return f"{seconds:.1f}s"
     if not seconds < _LONGEST_SECONDS:

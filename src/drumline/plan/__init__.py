@@ -1,5 +1,5 @@
-"""WHAT WILL RUN: every replica with its command, environment and resources; then, given places, its launch.
+"""Plans: every replica with its command, environment and resources; with a placement, its launch.
 
-Pure: no I/O, no clock, no asyncio, no third party. A Plan has no addresses; `bind` is the only place where
-an environment is completed.
+Pure: no I/O, no clock, no asyncio, no third-party library. A Plan has no addresses; only `bind` completes an
+environment.
 """

@@ -1,4 +1,4 @@
-"""Where a node serves: `host:port`, read strictly and with a sentence for whatever is none."""
+"""Addresses of replicas, `host:port`, parsed strictly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Address(Record):
 
     @property
     def is_local(self) -> bool:
-        """Whether every machine takes this for itself."""
+        """Return whether every machine takes this address for itself."""
         name = self.host.lower().rstrip(".")
         if name in ("localhost", "localhost.localdomain") or name.endswith(".localhost"):
             return True
@@ -33,7 +33,7 @@ class Address(Record):
 
     @property
     def identity(self) -> tuple[str, int]:
-        """The same for two spellings of one address; on this machine the port alone, as servers listen on every one."""
+        """Return a key that is equal for two spellings of one address; for a local one the port alone counts."""
         if self.is_local:
             return "localhost", self.port
         ip = _ip(self.host)
@@ -41,7 +41,7 @@ class Address(Record):
 
 
 def parse_address(text: str) -> Address:
-    """Read `host:port` or `[ipv6]:port`; raise ValueError with a sentence about what is wrong."""
+    """Read `host:port` or `[ipv6]:port`; raise ValueError, which says what is wrong."""
     if not text:
         raise ValueError("an address is empty: write `host:port`")
     whole = quote(text)
@@ -70,7 +70,7 @@ def parse_address(text: str) -> Address:
         raise ValueError(f"{whole} is not `host:port`: {quote(host)} is not an IPv4 address")
     if not re.fullmatch(r"[0-9]+", port):
         raise ValueError(f"{whole} has no port number: write {quote(str(Address(host, 2222)))}")
-    # No longer than five digits: Python refuses to read a number of thousands.
+    # At most five digits: Python refuses to read a number with thousands of them.
     if len(port) > 5 or not 0 < int(port) < 65536:
         why = ": 0 is any free port, and the others cannot know which" if not port.strip("0") else ""
         raise ValueError(f"{whole} has a port outside 1 to 65535{why}")
@@ -78,7 +78,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """Read `a:2222,b:2222`; raise ValueError with a line for each that is no address."""
+    """Read `a:2222,b:2222`; raise ValueError with a line for each that is not an address."""
     addresses, troubles = [], []
     for part in text.split(","):
         try:

@@ -1,4 +1,4 @@
-"""A TF_CONFIG in a line for a shell: `export TF_CONFIG='…'`, `TF_CONFIG='…' python x.py`, or what `env` prints."""
+"""Read TF_CONFIG from a shell command: `export TF_CONFIG='…'`, `TF_CONFIG='…' python x.py`, or output of `env`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import re
 from drumline.record import Record
 
 _NAME = re.compile(r"(?:\A|(?<=[\s;&|(]))TF_CONFIG=")
-# What may stand before it: other variables, and the words that set one. Each word ends at a separator, so that a line
-# can be read in one way only.
+# What may precede it: other variables, and the words that set one. Each word ends at a separator, so that there is only
+# one way to read a line.
 _BEFORE = re.compile(r"[\s;&|(]*(?:(?:export|declare|typeset|set|env|local|-\w+|[A-Za-z_]\w*=[^\s;&|(]*)[\s;&|(]+)*")
 _SETS_ONLY = re.compile(r"\b(?:export|declare|typeset|set|local)\b")
 
 
 class Assignment(Record):
-    """The value that a line gives to TF_CONFIG, and the command that stands behind it; empty if none does."""
+    """The value that a line gives to TF_CONFIG, and the command after it, if there is one."""
 
     value: str
     command: str
 
 
 def read_assignment(text: str) -> Assignment | None:
-    """Read a line of a shell that sets TF_CONFIG; None for any other text. Raise ValueError if a quote stays open."""
+    """Read a line of a shell that sets TF_CONFIG; None for any other text. Raise ValueError for an unclosed quote."""
     name = _NAME.search(text)
     if name is None or not _BEFORE.fullmatch(text, 0, name.start()):
         return None
@@ -37,7 +37,7 @@ def read_assignment(text: str) -> Assignment | None:
 
 
 def _split_json(text: str) -> tuple[str, str]:
-    """An object and the command behind it; the whole text if it is no object."""
+    """Return an object and the command after it; the whole text if it is not an object."""
     try:
         _, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def _command(text: str) -> str:
 
 
 def _read_word(text: str, start: int) -> tuple[str, int]:
-    """One word of a shell without its quotes, and where it ends."""
+    """Return one shell word without its quotes, and where it ends."""
     value: list[str] = []
     at = start
     while at < len(text) and text[at] not in " \t\r\n;&|)":

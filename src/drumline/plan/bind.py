@@ -1,4 +1,4 @@
-"""The one place where an environment is completed: a plan and its places become launches."""
+"""Complete environments: turn a plan and a placement into launches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drumline.plan.types import (
     ReplicaId,
 )
 
-# drumline's own contract with a training script. A user's variable of the same name is refused.
+# Variables that drumline sets for a training script. A variable of the user with the same name is refused.
 CONTRACT = frozenset(
     {
         "DRUMLINE_RUN",
@@ -34,12 +34,12 @@ CONTRACT = frozenset(
 )
 
 
-# Told only to who is not in its first life in an attempt, which nearly everybody is.
+# Set only for an incarnation that is not the first of its attempt.
 INCARNATION = "DRUMLINE_INCARNATION"
 
 
 def reserved(framework: str) -> frozenset[str]:
-    """The variables that a user's `env` may not set in passing."""
+    """Return the variables that `env` of a spec may set only with `override`."""
     return CONTRACT | {INCARNATION} | rendezvous.RESERVED[framework]
 
 
@@ -76,7 +76,7 @@ def bind(
 
 
 def bind_preparations(plan: Plan, place: Place) -> tuple[PreparationLaunch, ...]:
-    """Complete the environment of what makes the data; its DATA_DIR is the folder that it fills."""
+    """Complete the environments of preparations; their DATA_DIR is the folder that they fill."""
     paths = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
     launches = []
     for preparation in plan.preparations:
@@ -89,7 +89,7 @@ def bind_preparations(plan: Plan, place: Place) -> tuple[PreparationLaunch, ...]
 
 
 def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
-    """What training needs beside its rendezvous; a user's `env` may say otherwise."""
+    """Return defaults of variables that training needs; `env` of the spec may replace them."""
     env: dict[str, LaunchValue] = {
         **_python(place),
         # gRPC sends even local traffic through `http_proxy`, and then waits for ever. It reads only this spelling,
@@ -97,7 +97,7 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
         "no_proxy": Extended(direct, ",", ("no_proxy", "NO_PROXY")),
     }
     if place.cores is not None:
-        # Replicas beside each other that each start a thread per core fight over the cores.
+        # Replicas on one machine that each start a thread per core compete for the cores.
         env["OMP_NUM_THREADS"] = str(place.cores)
         if plan.framework == "tensorflow":
             env["TF_NUM_INTRAOP_THREADS"] = str(place.cores)
@@ -105,12 +105,12 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
 
 
 def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
-    """Show a replica its GPUs and no others; where somebody else has the same, nobody takes all of their memory."""
+    """Show a replica only its GPUs; if it shares them, TensorFlow does not take all of their memory."""
     if place.gpus is None or "CUDA_VISIBLE_DEVICES" in replica.env:
         return {}
     env: dict[str, LaunchValue] = {"CUDA_VISIBLE_DEVICES": ",".join(place.gpus)}
     if place.gpus and plan.framework == "jax":
-        # By its local rank alone, a process would take one of its GPUs and leave the others.
+        # By its local rank alone, a process would use only one of its GPUs.
         env["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(number) for number in range(len(place.gpus)))
     if place.gpus_shared:
         env["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -121,7 +121,7 @@ def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
 
 def _python(place: Place) -> dict[str, LaunchValue]:
     path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
-    # Empty is as good as unset, and can be said in every form.
+    # Empty has the same effect as unset, and can be written in every form.
     own = {"VIRTUAL_ENV": place.environment, "PYTHONHOME": ""} if place.environment else {}
     runtime: dict[str, LaunchValue] = {"DRUMLINE_RUNTIME": place.runtime} if place.runtime else {}
     if place.runtime and place.runtime_on_path:
@@ -143,7 +143,7 @@ def _contract(plan: Plan, replica: Replica, place: Place, attempt: int) -> Mappi
 
 
 def _data_variables(plan: Plan, place: Place) -> dict[str, str]:
-    """The folders of the data, by variable; the first is also DATA_DIR."""
+    """Return the data folders by variable; the first is also DATA_DIR."""
     named = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
     return {"DATA_DIR": place.data_dirs[0], **named} if named else {}
 

@@ -1,4 +1,4 @@
-"""Records as JSON and back, equal; and the plan of a run, as it is written into the run's folder.
+"""Convert records to JSON and back; and the plan of a run, as it is written into the run's folder.
 
 A plan is written with every field, so that it means the same when a default changes. In other records a field is left
 out if it and its default are None, False, zero or empty: such a default never changes. Another default may.
@@ -28,12 +28,12 @@ _Read = Callable[[Any, Absent | None, bool], Any]
 
 
 def plan_to_json(plan: Plan) -> str:
-    """Write a plan down. Secrets are named, never written."""
+    """Return a plan as JSON. Secrets are named, never written."""
     return json.dumps({"v": VERSION, **cast("dict[str, Any]", to_data(plan, whole=True))}, ensure_ascii=False)
 
 
 def plan_from_json(text: str) -> Plan:
-    """Read a plan back, of this version or an older one; raise ValueError for what this version cannot read."""
+    """Read a plan of this version or an older one; raise ValueError if this version cannot read it."""
     try:
         data = json.loads(text)
         version = data.pop("v", None) if isinstance(data, dict) else None
@@ -46,7 +46,7 @@ def plan_from_json(text: str) -> Plan:
 
 
 def to_options(record: Record) -> Mapping[str, object]:
-    """Turn the record of an engine into the options that a plan carries for it."""
+    """Return the record of an engine as the options of a plan."""
     return cast("dict[str, object]", to_data(record, whole=True))
 
 
@@ -59,7 +59,7 @@ def read_options(kind: type[T], options: Mapping[str, object]) -> T:
 
 
 class _ByIdentity:
-    """A value as a key, which is equal to itself alone."""
+    """A key that compares its value by identity."""
 
     def __init__(self, value: Mapping[str, object]) -> None:
         self.value = value
@@ -80,7 +80,7 @@ def _read_options(kind: Any, options: _ByIdentity) -> object:
 
 
 def _check_values(data: object) -> None:
-    """Raise ValueError for what no plan holds: texts that no process can be given, numbers that no machine counts."""
+    """Raise ValueError for texts that cannot be passed to a process, and for numbers that are too large."""
     if isinstance(data, dict):
         for key, item in data.items():
             _check_values(key)
@@ -97,7 +97,7 @@ def _check_values(data: object) -> None:
 
 
 def to_data(value: object, *, whole: bool = False) -> object:
-    """Turn records into what JSON knows: with all fields, or without those that are at a default that never changes."""
+    """Return records as JSON data: with all fields, or without those that have a default that never changes."""
     if isinstance(value, Secret):
         return {"from": value.variable}
     if isinstance(value, ReplicaId):
@@ -118,17 +118,17 @@ def to_data(value: object, *, whole: bool = False) -> object:
 
 
 def from_data(kind: type[T], data: Any, *, absent: Absent | None = None, tolerant: bool = False) -> T:
-    """Build a value of this type from what `to_data` made of one; raise TypeError for anything else.
+    """Return the value of this type that `to_data` made this data from; raise TypeError for anything else.
 
-    An absent field has its default, or what `absent` says, and has to be there if that is silent. A `tolerant` reader
-    leaves out fields that it does not know.
+    An absent field has its default, or with `absent` the value that this gives; else it is required. A `tolerant`
+    reader ignores unknown fields.
     """
     return cast("T", _reader(cast("Any", kind))(data, absent, tolerant))
 
 
 @cache
 def _reader(kind: Any) -> _Read:
-    """Return what reads values of this type."""
+    """Return the function that reads values of this type."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is UnionType:
         return _union_reader(arguments)

@@ -1,4 +1,4 @@
-"""From `run` to the words of a process: with a shell where one is needed, without where not."""
+"""Turn `run` of a spec into the arguments of a process, with a shell only where it is needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from drumline.plan import parameters
 
-if TYPE_CHECKING:  # this file travels to other machines, and the spec does not
+if TYPE_CHECKING:  # this file is sent to other machines, and the spec is not
     from drumline.spec.types import Run
 
-# Each command is read by itself, so that a quote or backslash left open in one cannot swallow the next, but
-# all run in one shell: `cd`, `export` and `set -e` last. Not `eval … || exit`: there `set -e` would count for nothing.
+# Each command is parsed by itself, so that an unclosed quote cannot include the next one, but all run in one shell:
+# `cd`, `export` and `set -e` persist. Not `eval … || exit`, which would disable `set -e`.
 IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
@@ -21,7 +21,7 @@ _WORD = re.compile(r"(?:'[^']*'|\"[^\"]*\"|[^ \t'\"]++)++")  # of a simple comma
 _QUOTES = re.compile(r"'([^']*)'|\"([^\"]*)\"")
 _SIMPLE = re.compile(r"[A-Za-z0-9_@%+=:,./ \t-]*")
 _OUTER_BLANKS = re.compile(r"\A[ \t\n]+|(?<![\\ \t\n])[ \t\n]+\Z")
-# What a shell does itself, in one shell or the other.
+# Built-in commands and keywords of shells.
 _SHELL_WORDS = frozenset(
     """
     . : alias bg bind break builtin caller case cd chdir command continue coproc declare dirs disown do done echo
@@ -33,14 +33,14 @@ _SHELL_WORDS = frozenset(
 
 
 def commands(run: Run) -> tuple[str, ...]:
-    """The shell commands of a `run`, in order; none where it is given in words."""
+    """Return the shell commands of a `run`, in order; none if it is a list of arguments."""
     if run.shell is None:
         return ()
     return (run.shell,) if isinstance(run.shell, str) else run.shell
 
 
 def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the words of the process that a `run` means, with the parameters' values in place."""
+    """Return the arguments of the process of a `run`, with the values of parameters."""
     if run.argv is not None:
         return tuple(parameters.fill(word, values) for word in run.argv)
     filled = tuple(_OUTER_BLANKS.sub("", parameters.fill_shell(command, values)) for command in commands(run))
@@ -50,7 +50,7 @@ def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def format_argv(argv: tuple[str, ...]) -> str:
-    """Write a process's words as a person would type them."""
+    """Return arguments as a user would type them."""
     if argv[:3] == ("sh", "-c", IN_ORDER):
         return " && ".join(command if _QUOTED.sub("", command).isprintable() else repr(command) for command in argv[4:])
     if len(argv) == 3 and argv[:2] == ("sh", "-c"):
@@ -59,7 +59,7 @@ def format_argv(argv: tuple[str, ...]) -> str:
 
 
 def mistaken_words(run: Run) -> str | None:
-    """Say so if a list of commands looks like the words of one command."""
+    """Return a warning if a list of commands looks like the arguments of one command."""
     several = commands(run) if not isinstance(run.shell, str) else ()
     if len(several) < 2:
         return None
@@ -73,7 +73,7 @@ def mistaken_words(run: Run) -> str | None:
 
 
 def _plain_words(command: str) -> tuple[str, ...] | None:
-    """The words of a command that means the same without a shell, else None."""
+    """Return the arguments of a command that needs no shell, else None."""
     if not _SIMPLE.fullmatch(_QUOTED.sub("", command)):
         return None
     words = tuple(_QUOTES.sub(r"\1\2", word) for word in _WORD.findall(command))
@@ -81,6 +81,6 @@ def _plain_words(command: str) -> tuple[str, ...] | None:
 
 
 def texts(run: Run) -> Iterator[str]:
-    """Every piece of text of a `run`."""
+    """Yield all texts of a `run`."""
     yield from commands(run)
     yield from run.argv or ()

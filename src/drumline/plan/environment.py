@@ -1,4 +1,4 @@
-"""The environment that a spec asks for: which Pythons would do, and what is installed there."""
+"""The environment that a spec asks for: versions of Python, and requirements."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOT_X86_LINUX = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
 
 def environment_of(spec: Spec) -> Environment | None:
-    """What the replicas run in; None is the Python that launches them. Requirements are lines by now, and no file."""
+    """Return the environment of the replicas; None is the Python that launches them."""
     own, version = spec.environment, spec.tensorflow.version
     if own is None and version is None:
         return None
@@ -33,7 +33,7 @@ def environment_of(spec: Spec) -> Environment | None:
 
 
 def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
-    """Everything that makes such an environment impossible, with its path."""
+    """Yield what makes such an environment impossible, with its path."""
     version = spec.tensorflow.version
     if version and spec.framework != "tensorflow":
         yield ("tensorflow", "version"), f"installs TensorFlow for a framework that is `{spec.framework}`"
@@ -52,13 +52,13 @@ def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
 
 
 def pythons_of_tensorflow(version: str) -> tuple[str, ...]:
-    """The Pythons that have wheels of this version, the newest first; none if nobody knows yet."""
+    """Return the Pythons that have wheels of this version, newest first; empty if that is not known."""
     first, last = _PYTHONS_OF_TENSORFLOW.get(_minor(version), (0, -1))
     return tuple(f"3.{minor}" for minor in range(last, max(first, OLDEST_PYTHON) - 1, -1))
 
 
 def _tensorflow(spec: Spec, version: str) -> tuple[str, ...]:
-    """With CUDA where a replica claims a GPU; else the build without, which only Linux on x86 has, and is a third."""
+    """Return the requirement of TensorFlow: with CUDA if a replica claims a GPU, else the smaller CPU build."""
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
     if _claims_gpus(spec):
         extra = "[and-cuda]" if _minor(version) >= _FIRST_WITH_CUDA_WHEELS else ""

@@ -1,4 +1,4 @@
-"""From a spec that passed its rules to a plan."""
+"""Make a plan from a spec without problems."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PROGRESS_SECONDS = 1800.0
 
 
 class EnginePart(Record):
-    """What an engine makes of its block of the spec: its part of a plan."""
+    """The part of a plan that an engine makes from its block of the spec."""
 
     options: Mapping[str, object] = MappingProxyType({})
     where: str = "this machine"
@@ -33,7 +33,7 @@ class EnginePart(Record):
 
 def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> Plan:
     """Return the plan of a spec on this engine. The spec must have passed `rules.spec_problems` without a problem."""
-    # What is not known yet is shown as it stands in the spec.
+    # What is not known yet is kept as it is in the spec.
     values = {name: f"{{{{ {name} }}}}" if value is None else value for name, value in spec.parameters.items()}
     name = spec.name or spec.project
     directories = {**values, "run": run}
@@ -81,7 +81,7 @@ def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> P
 
 
 def roles_of(spec: Spec) -> dict[str, Role]:
-    """The roles that take part, in the order of the line; a spec without roles is one worker."""
+    """Return the roles in the order of the plan; a spec without roles is one worker."""
     named = {
         "chief": chief_of(spec),
         "worker": spec.roles.worker,
@@ -92,18 +92,18 @@ def roles_of(spec: Spec) -> dict[str, Role]:
 
 
 def chief_of(spec: Spec) -> Role | None:
-    """The role that coordinates, under either of its names."""
+    """Return the chief, under either of its names."""
     return spec.roles.chief or spec.roles.master
 
 
 def data_of(spec: Spec) -> dict[str, Data]:
-    """The data, each under the variable that will name its folder."""
+    """Return the data by the variable that names its folder."""
     several = () if spec.data is None else (spec.data,) if isinstance(spec.data, Data) else spec.data
     return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
 
 
 def _progress_seconds(spec: Spec) -> float | None:
-    """How long a line may be quiet; a plain command may have its reasons, and is left alone unless its spec says so."""
+    """Return the time without progress after which a run counts as hung; None for a plain command without a limit."""
     said = spec.timeouts.progress
     if said is None:
         return None if spec.framework == "plain" else _PROGRESS_SECONDS
@@ -111,14 +111,14 @@ def _progress_seconds(spec: Spec) -> float | None:
 
 
 def _warm(spec: Spec) -> types.Warm | None:
-    """Unless said, wherever there is something to import that takes its time."""
+    """Return the settings of warm processes; by default only frameworks that are slow to import have them."""
     if spec.warm is False or (spec.warm is None and spec.framework == "plain"):
         return None
     return types.Warm(spec.warm.modules, spec.warm.keep) if isinstance(spec.warm, Warm) else types.Warm()
 
 
 def _tensorboard(spec: Spec) -> bool | None:
-    """As it is asked for; unasked, a TensorFlow line has it as soon as there is something to show."""
+    """Return whether TensorBoard starts; None: in a TensorFlow run, when there are summaries."""
     if spec.tensorboard is None and spec.framework != "tensorflow":
         return False
     return spec.tensorboard
@@ -129,7 +129,7 @@ def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Ite
         command = role.run or spec.run
         first_command = role.first.run or command
         if command is None and (role.replicas > 1 or first_command is None):
-            raise ValueError(f"{role_name} has nothing to run")  # the rules have refused this
+            raise ValueError(f"{role_name} has nothing to run")  # `spec_problems` has reported this
         argv = make_argv(command, values) if command else ()
         env = _env({**spec.env, **role.env}, values)
         resources = _resources(role.resources or spec.resources)
@@ -149,7 +149,7 @@ def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Ite
 
 
 def _differing(replica: Replica, role: Role, command: Run | None, values: Mapping[str, str]) -> Replica:
-    """Replica 0 with what `first` changes."""
+    """Return replica 0 with the changes of `first`."""
     more = role.first.resources
     own = replica.resources
     return Replica(

@@ -1,4 +1,4 @@
-"""Names for things outside drumline: of replicas, valid DNS labels of at most 63 characters; of variables."""
+"""Names of replicas, which are valid DNS labels of at most 63 characters, and of variables."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def replica_name(name: str, run: str, role: str, index: int) -> str:
 
 
 def variable_name(parameter: str) -> str:
-    """The variable that carries a parameter: `lr-decay` is given as LR_DECAY."""
+    """Return the variable of a parameter: LR_DECAY for `lr-decay`."""
     return parameter.upper().replace("-", "_")

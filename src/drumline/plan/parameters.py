@@ -1,6 +1,6 @@
-"""`{{ name }}`: found, and filled in so that a value always arrives unchanged.
+"""Find and fill `{{ name }}` so that values always arrive unchanged.
 
-Inside a shell command a value is quoted for the place where it stands: bare, in single or in double quotes.
+Inside a shell command a value is quoted for its place: bare, in single or in double quotes.
 Where no quoting is safe (back-quotes, here-documents, arithmetic, `$'…'`, quoted `${…}`) it is refused.
 """
 
@@ -13,21 +13,21 @@ from drumline.record import Record
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
 _ALIKE = re.compile(r"\{\{[^{}]*\}\}|\{%-?\s*+(?:if|elif|else|endif|for|endfor|set|macro|endmacro)\b[^{}%]*+(?:%\})?")
-# `{{ name` with one brace behind it, or with none before the next placeholder. Brace expansions and programs in other
+# `{{ name` with one brace after it, or with none before the next placeholder. Brace expansions and programs in other
 # languages have double braces as well: `{{a,b},c}`, `awk '{{print $1} …}'`.
 _UNCLOSED = re.compile(
     r"\{\{\s*+[A-Za-z][A-Za-z0-9_-]*+(?![,.])(?=\s*+\}(?!\})|(?:[^{}$]|\$(?:\{[^{}]*\})?)*+(?:\{\{|\Z))"
 )
 _NUMBER = r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
-# What touches a number could make something else of it: `$x2`, `~2`, `2>file`.
+# Adjacent text could change the meaning of a number: `$x2`, `~2`, `2>file`.
 _STICKY_BEFORE = r"[\w$~]"
 _STICKY_AFTER = r"[\w<>]"
 
-# Means the same wherever it stands.
+# Text that needs no quoting anywhere.
 _WORD = re.compile(r"[\w./,:=@%+-]+")
 _MAX_DEPTH = 50
 
-_TANGLED = "tangled"
+_AMBIGUOUS = "tangled"
 _REFUSED = {
     "`": "back-quotes; use $(…)",
     "<<": "a here-document",
@@ -35,7 +35,7 @@ _REFUSED = {
     "$'": "$'…'",
     '"${': "a quoted ${…}",
     "${{": "${{…}}; leave out the `$`",
-    _TANGLED: "a command that is too tangled to follow",
+    _AMBIGUOUS: "a command that is too tangled to follow",
 }
 # What a shell expects at the end of each kind of quotes and brackets. Shells do not agree which `}` ends a `${`.
 _CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))", "${": "}", '"${': "}"}
@@ -44,35 +44,35 @@ _OPERATOR_AT_END = re.compile(r"(?<![\\&|])(?:&&|\|\|?)[ \t\n]*+\Z")
 
 
 class Placeholder(Record):
-    """`{{ name }}` in a command, the kind of quotes around it, and whether text touches it."""
+    """`{{ name }}` in a command, the kind of quotes around it, and whether text is adjacent to it."""
 
     name: str
     context: str
     touched: bool
 
     @property
-    def trouble(self) -> str | None:
-        """Where it stands, if no value could be put there safely."""
+    def problem(self) -> str | None:
+        """Return its place, if no value can be put there safely."""
         return _REFUSED.get(self.context)
 
 
 def placeholders(text: str) -> Iterator[str]:
-    """The names of all placeholders in a plain text."""
+    """Yield the names of all placeholders in a plain text."""
     return (match[1] for match in _PLACEHOLDER.finditer(text))
 
 
 def lookalikes(text: str) -> Iterator[str]:
-    """What stands in double braces and is no placeholder, and statements of Jinja; they are passed on as they are."""
+    """Yield texts in double braces that are not placeholders, and Jinja statements; they are not replaced."""
     return (match[0] for match in _ALIKE.finditer(text) if not _PLACEHOLDER.fullmatch(match[0]))
 
 
 def unclosed_placeholders(text: str) -> Iterator[str]:
-    """Every `{{ name` in a plain text that no `}}` closes."""
+    """Yield every `{{ name` in a plain text that no `}}` closes."""
     return (match[0] for match in _UNCLOSED.finditer(text))
 
 
 def unfinished(command: str) -> Iterator[str]:
-    """Say of each `{{`, quote, bracket or operator of a shell command what it lacks; comments are left out."""
+    """Yield what each unclosed `{{`, quote, bracket or operator of a shell command needs; comments are ignored."""
     scanner = _Scanner(command)
     while scanner.at < len(command):
         match = _PLACEHOLDER.match(command, scanner.at)
@@ -97,32 +97,32 @@ def unfinished(command: str) -> Iterator[str]:
 
 
 def _line_of(command: str, at: int) -> str:
-    """Say in which line of a command a character is, if it has several."""
+    """Return the line of a command in which a character is, if there are several."""
     return f" in line {command.count(chr(10), 0, at) + 1} of the command" if "\n" in command.strip() else ""
 
 
 def describe_unclosed(text: str) -> str:
-    """Say that `{{ name` has no end."""
+    """Return the message that `{{ name` is not closed."""
     return f"`{text}` is never closed: write `{{{{ {text[2:].strip()} }}}}`"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Put values into a text that no shell will read."""
+    """Return a text with the values of placeholders, without quoting."""
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def shell_placeholders(command: str) -> Iterator[Placeholder]:
-    """All placeholders of a shell command, with their quotes; none for those in comments."""
+    """Yield the placeholders of a shell command, with their quotes, except those in comments."""
     return (piece for piece in _pieces(command) if isinstance(piece, Placeholder))
 
 
 def fill_shell(command: str, values: Mapping[str, str]) -> str:
-    """Put values into a shell command, each as one unchanged word or part of a word."""
+    """Return a shell command with values, each as one unchanged word or part of a word."""
     return "".join(piece if isinstance(piece, str) else _quote(values[piece.name], piece) for piece in _pieces(command))
 
 
 def _quote(value: str, place: Placeholder) -> str:
-    # Words are quoted however harmless they look: bare, `if`, `a=b` and `done` may mean something to the shell.
+    # All words are quoted: without quotes, `if`, `a=b` and `done` may have a meaning for the shell.
     if re.fullmatch(_NUMBER, value) and not place.touched:
         return value
     around = place.context if place.context in ("'", '"') else ""
@@ -131,7 +131,7 @@ def _quote(value: str, place: Placeholder) -> str:
 
 
 def _pieces(command: str) -> Iterator[str | Placeholder]:
-    """Cut a shell command at its placeholders, following the shell's quotes."""
+    """Yield the parts of a shell command and its placeholders, following the shell's quotes."""
     if not _PLACEHOLDER.search(command):
         yield command
         return
@@ -148,9 +148,9 @@ def _pieces(command: str) -> Iterator[str | Placeholder]:
 
 
 class _Scanner:
-    """Walks over a shell command and knows what it stands in.
+    """Scans a shell command and tracks quotes and brackets.
 
-    Where shells disagree, or only a whole parser could tell, it gives up: from there on all is tangled.
+    Where shells disagree, or only a full parser can decide, the rest of the command is ambiguous.
     """
 
     def __init__(self, command: str) -> None:
@@ -170,24 +170,24 @@ class _Scanner:
             '"${': self._in_quoted_braces,
             "$((": self._in_arithmetic,
             "<<": lambda _: None,
-            _TANGLED: lambda _: None,
+            _AMBIGUOUS: lambda _: None,
         }
 
     @property
     def context(self) -> str:
-        """The innermost quotes or brackets, or nothing."""
+        """Return the innermost quotes or brackets, or nothing."""
         return self._stack[-1] if self._stack else ""
 
     @property
     def surrounding(self) -> str:
-        """The outermost thing in which nothing can be quoted, else the innermost quotes."""
-        if self.context == _TANGLED:
-            return _TANGLED
+        """Return the outermost construct in which quoting is not possible, else the innermost quotes."""
+        if self.context == _AMBIGUOUS:
+            return _AMBIGUOUS
         return next((opened for opened in self._stack if opened in _REFUSED), self.context)
 
     @property
     def still_open(self) -> tuple[str, int] | None:
-        """The innermost quotes or brackets that are not closed, and where; None also where only a shell could tell."""
+        """Return the innermost unclosed quotes or brackets, and where; None also if that is ambiguous."""
         opened = [(each, self._opened_at[depth]) for depth, each in enumerate(self._stack) if each != "#"]
         if not opened or not all(each in _CLOSING for each, _ in opened):
             return None
@@ -196,20 +196,20 @@ class _Scanner:
 
     @property
     def is_plain(self) -> bool:
-        """Whether this is outside of all quotes, brackets and documents, as far as can be told."""
+        """Return whether this is certainly outside of quotes, brackets and here-documents."""
         return not self._stack and not self._heredoc
 
     @property
     def expands(self) -> bool:
-        """Whether a shell replaces `${…}` here."""
+        """Return whether a shell replaces `${…}` here."""
         return all(each in ('"', "(", "$(") for each in self._stack)
 
     def step(self) -> str:
-        """Take the next character, or the few that belong together."""
+        """Return the next character, or the few that belong together."""
         start = self.at
         if word := _WORD.match(self.command, start):
             if word[0] == "case" and self._fresh and self.context in ("(", "$("):
-                self._push(_TANGLED)  # its patterns end in a `)` that closes nothing
+                self._push(_AMBIGUOUS)  # its patterns end in a `)` that closes nothing
             self.skip(word.end())
             return word[0]
         self.at += 1
@@ -219,7 +219,7 @@ class _Scanner:
         return self.command[start : self.at]
 
     def skip(self, to: int) -> None:
-        """Go on behind a placeholder or a word."""
+        """Continue after a placeholder or a word."""
         self.at = to
         self._fresh = False
         if self.context == "${{":
@@ -227,7 +227,7 @@ class _Scanner:
 
     def _push(self, opened: str) -> None:
         self._opened_at[len(self._stack) :] = [self.at]
-        self._stack.append(opened if len(self._stack) < _MAX_DEPTH else _TANGLED)
+        self._stack.append(opened if len(self._stack) < _MAX_DEPTH else _AMBIGUOUS)
 
     def _next(self, text: str) -> bool:
         return self.command.startswith(text, self.at)
@@ -238,7 +238,7 @@ class _Scanner:
 
     def _in_ansi(self, char: str) -> None:
         if char == "\\" and self._next("'"):
-            self._push(_TANGLED)  # the end to a shell that does not know $'…', not to one that does
+            self._push(_AMBIGUOUS)  # the end to a shell that does not know $'…', not to one that does
         elif char == "\\":
             self.at += 1
         elif char == "'":
@@ -253,7 +253,7 @@ class _Scanner:
             self._open(char, brace='"${')
 
     def _in_backquotes(self, char: str) -> None:
-        """Only the next one ends them, whatever quotes and comments stand in between."""
+        """Only the next back-quote ends them, whatever quotes and comments are between."""
         if char == "\\":
             self.at += 1
         elif char == "`":
@@ -278,7 +278,7 @@ class _Scanner:
         if char == "\\":
             self.at += 1
         elif char in "'\"":
-            self._push(_TANGLED)
+            self._push(_AMBIGUOUS)
         elif char == "}":
             self._stack.pop()
         else:
@@ -286,7 +286,7 @@ class _Scanner:
 
     def _in_arithmetic(self, char: str) -> None:
         if char in "'\"`#\\;\n":
-            self._push(_TANGLED)  # no arithmetic, but a subshell that begins `$((`
+            self._push(_AMBIGUOUS)  # no arithmetic, but a subshell that begins `$((`
         elif char == "(":
             self._push("$((")
         elif char == ")":
@@ -320,7 +320,7 @@ class _Scanner:
         if char == "`":
             self._push("`")
         elif char in "$<" and self._next("\\\n"):
-            self._push(_TANGLED)  # a shell sees what follows as if it stood in the same line
+            self._push(_AMBIGUOUS)  # to a shell, what follows is in the same line
         elif char == "$" and self._next("$"):
             self.at += 1  # the shell's own number
         elif char == "$" and self._next("(("):

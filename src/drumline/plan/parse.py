@@ -1,4 +1,4 @@
-"""JSON that people type: an object that knows its repeated keys, or a sentence about the mistake."""
+"""Parse JSON that users write, with clear messages about mistakes and repeated keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.words import nearest
 
 MAX_CHARACTERS = 1_000_000
 
-_TROUBLE = {
+_MISTAKES = {
     "Expecting value": "a value is missing, or is not written as JSON has it",
     "Expecting property name enclosed in double quotes": "expected a key in double quotes",
     "Expecting ',' delimiter": "expected a comma, or the end of the list or object",
@@ -23,7 +23,7 @@ _TROUBLE = {
 
 
 class Object(dict[str, object]):
-    """A JSON object that remembers which keys stood in it more than once."""
+    """A JSON object that knows its repeated keys."""
 
     def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
         super().__init__(pairs)
@@ -32,13 +32,13 @@ class Object(dict[str, object]):
 
 
 def parse_json(text: str) -> object:
-    """Read JSON with every object an Object; raise ValueError with a sentence about what is wrong."""
+    """Parse JSON, every object as an Object; raise ValueError, which says what is wrong."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"is longer than {MAX_CHARACTERS:,} characters")
     try:
         return json.loads(text, object_pairs_hook=Object)
     except json.JSONDecodeError as error:
-        raise ValueError(_say_why(text, error)) from None
+        raise ValueError(_describe_error(text, error)) from None
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError:
@@ -47,7 +47,7 @@ def parse_json(text: str) -> object:
 
 
 def kind_of(value: object) -> str:
-    """Say what a JSON value is: `a list`, `the text "0"`, `true`; short, on one line, whatever is in it."""
+    """Return what a JSON value is: `a list`, `the text "0"`, `true`; short, on one line."""
     match value:
         case dict():
             return "an object"
@@ -60,18 +60,18 @@ def kind_of(value: object) -> str:
 
 
 def quote(text: str) -> str:
-    """Show text between backticks: short, on one line, whatever is in it."""
+    """Return text between backticks, short, on one line."""
     return f"`{json.dumps(_shorten(text))[1:-1]}`"
 
 
 def spell_path(path: str, key: str) -> str:
-    """Spell `cluster.worker`; a key that is no plain word stands between backticks."""
+    """Return `cluster.worker`; a key that is not a plain word is in backticks."""
     word = key if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,60}", key) else quote(key)
     return f"{path}.{word}" if path else word
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """End a sentence about an unknown word with the nearest known one, if any is near."""
+    """Return the end of a message about an unknown word: the nearest known one, if any is near."""
     near = nearest(word.lower(), known) if len(word) < 40 else None
     return f"; did you mean `{near}`?" if near else ""
 
@@ -80,13 +80,13 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _say_why(text: str, error: json.JSONDecodeError) -> str:
-    """Call the usual mistakes by their names, at the place where they are, not where they were noticed."""
+def _describe_error(text: str, error: json.JSONDecodeError) -> str:
+    """Return the message for a syntax error: common mistakes by name, at their place."""
     if text.startswith("\ufeff"):
         return "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"
     if text.lstrip().startswith(("'", '"{')):
         return "is not JSON: the quotes around it have become part of it; only a shell takes them away"
-    position, why = error.pos, _TROUBLE.get(error.msg, error.msg)
+    position, why = error.pos, _MISTAKES.get(error.msg, error.msg)
     at, before = text[position : position + 1], text[:position].rstrip()
     if at in ("}", "]") and before.endswith(","):
         position, why = len(before) - 1, "a comma stands before the end of the list or object"

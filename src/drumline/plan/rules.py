@@ -1,6 +1,6 @@
-"""What makes a well-formed spec impossible, or only unwise, to run: everything that spans several keys.
+"""Validate a spec: problems and warnings that concern several keys.
 
-Each finding names the path of the value it is about. A spec without a fatal finding can be planned.
+Each has the path of its value. A spec without a fatal problem can be planned.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from drumline.words import count, nearest
 
 Path = tuple[str | int, ...]
 
-# A parameter of such a name would take a variable away that every process needs.
-_PRECIOUS = r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*"
+# A parameter with such a name would replace a variable that every process needs.
+_NEEDED_VARIABLES = r"PATH|HOME|SHELL|USER|IFS|PWD|TMPDIR|ENV|LANG|LC_.*|LD_.*|DYLD_.*|PYTHON.*"
 _EXPANDED = r"^~[^/]*|\$\{?[A-Za-z_]\w*\}?"
 _SHELL = re.compile(r"(?:/(?:usr/)?bin/)?(?:ba|da)?sh")
 _COMMAND_OPTION = re.compile(r"-[a-z]*c")
@@ -37,9 +37,9 @@ _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
 class SpecProblem(Record):
-    """Something about the value at a path: a problem if fatal, else a warning.
+    """A problem of the value at a path; not `fatal`: a warning.
 
-    It follows from what stands at the other paths, and says nothing where one of these could not be read.
+    It follows from the values at other paths, and is not reported if one of these could not be read.
     """
 
     path: Path
@@ -49,7 +49,7 @@ class SpecProblem(Record):
 
 
 def spec_problems(spec: Spec) -> Iterator[SpecProblem]:
-    """Yield everything that is wrong or unwise but in the blocks of engines, in no particular order."""
+    """Yield all problems and warnings, except those of engine blocks, in no particular order."""
     yield from _about_roles(spec)
     yield from _about_commands(spec)
     yield from _about_parameters(spec)
@@ -79,7 +79,7 @@ def _about_roles(spec: Spec) -> Iterator[SpecProblem]:
     if roles.evaluator and roles.evaluator.replicas != 1 and spec.framework == "tensorflow":
         yield SpecProblem(("roles", "evaluator"), "TensorFlow takes one evaluator", follows_from=(("framework",),))
     if (roles.ps or roles.evaluator) and not (roles.worker or chief_of(spec)):
-        yield SpecProblem(("roles",), "nobody trains: add a `worker` or a `chief`")
+        yield SpecProblem(("roles",), "no replica trains: add a `worker` or a `chief`")
     elif roles.ps and not chief_of(spec) and spec.framework == "tensorflow":
         yield SpecProblem(
             ("roles", "ps"),
@@ -125,7 +125,7 @@ def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
         for place, message in _unfinished(path, run):
             yield SpecProblem(place, message)
         filled = [placeholder for command in commands(run) for placeholder in shell_placeholders(command)]
-        for name, trouble in dict.fromkeys((placeholder.name, placeholder.trouble) for placeholder in filled):
+        for name, trouble in dict.fromkeys((placeholder.name, placeholder.problem) for placeholder in filled):
             if trouble:
                 yield SpecProblem(
                     path,
@@ -137,7 +137,7 @@ def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
 
 
 def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
-    """What is opened in a `run` and never closed, each with its place: that of the command where there are several."""
+    """Yield what is not closed in a `run`, with the path of its command."""
     for index, command in enumerate(commands(run)):
         place = path if isinstance(run.shell, str) else (*path, index)
         yield from ((place, message) for message in dict.fromkeys(unfinished(command)))
@@ -180,7 +180,7 @@ def _about_parameters(spec: Spec) -> Iterator[SpecProblem]:
                 f"would be given as {variable}, which drumline sets itself; choose another name",
                 follows_from=(("framework",),),
             )
-        elif re.fullmatch(_PRECIOUS, variable):
+        elif re.fullmatch(_NEEDED_VARIABLES, variable):
             yield SpecProblem(
                 path, f"would be given as {variable}, which every process needs as it is; choose another name"
             )
@@ -199,11 +199,11 @@ def _about_variables(spec: Spec) -> Iterator[SpecProblem]:
         if (value.value is None) == (value.from_ is None):
             yield SpecProblem(path, "give either `value` or `from`")
         elif (name in own or name.startswith("DRUMLINE_")) and not value.override:
-            who = "drumline" if name in CONTRACT or name not in reserved(spec.framework) else "the rendezvous"
+            setter = "drumline" if name in CONTRACT or name not in reserved(spec.framework) else "the rendezvous"
             yield SpecProblem(
                 path,
-                f"is set by {who}; to insist, write `{{value: …, override: true}}`, and nothing here is sure to work",
-                follows_from=(("framework",),) if who == "the rendezvous" else (),
+                f"is set by {setter}; to replace it, write `{{value: …, override: true}}`; training may fail then",
+                follows_from=(("framework",),) if setter == "the rendezvous" else (),
             )
         elif name in given and not value.override:
             yield SpecProblem(path, f"is already given by the parameter `{given[name]}`; keep one of them")
@@ -267,7 +267,7 @@ def _about_success(spec: Spec) -> Iterator[SpecProblem]:
 
 
 def about_volume(path: Path, volume: Volume) -> Iterator[SpecProblem]:
-    """Yield what is impossible about a volume at this place in the spec."""
+    """Yield the problems of a volume at this path."""
     if (volume.claim is None) == (volume.size is None):
         yield SpecProblem(path, "give either the `claim` that is there, or the `size` of one to be made")
     elif volume.claim is not None and volume.class_ is not None:
@@ -275,14 +275,14 @@ def about_volume(path: Path, volume: Volume) -> Iterator[SpecProblem]:
 
 
 def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
-    """The roles as they are written, under the name they have in the file."""
+    """Yield the roles under the names that they have in the file."""
     for name in _ROLES:
         if role := getattr(spec.roles, name):
             yield name, role
 
 
 def runs(spec: Spec) -> Iterator[tuple[Path, Run]]:
-    """Yield every command of a spec with its place."""
+    """Yield every command of a spec with its path."""
     if spec.run:
         yield ("run",), spec.run
     for name, role in named_roles(spec):
@@ -323,7 +323,7 @@ def _values(spec: Spec) -> Iterator[tuple[Path, Value]]:
 
 
 def _placeholders(spec: Spec) -> Iterator[tuple[Path, str]]:
-    """Every placeholder that a parameter has to fill, with its path."""
+    """Yield every placeholder that needs a parameter, with its path."""
     for path, run in runs(spec):
         for command in commands(run):
             yield from ((path, placeholder.name) for placeholder in shell_placeholders(command))

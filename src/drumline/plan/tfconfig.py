@@ -1,4 +1,4 @@
-"""TF_CONFIG under examination: what is wrong with it, what is unwise, and who the node is that has it."""
+"""Examine a TF_CONFIG: problems, warnings, notes, and which replica it is for."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from drumline.plan.types import COMPUTING, ROLES, ReplicaId
 from drumline.record import Record
 from drumline.words import count, listed
 
-# Linux gives one variable 32 pages, for its name, the `=`, the value and a zero.
+# Linux allows 32 pages for one variable: its name, the `=`, the value and a zero.
 MAX_VALUE_BYTES = 32 * 4096 - len("TF_CONFIG=") - 1
 
-# What TensorFlow reads; what only Estimator reads; what platforms write beside it.
+# Keys that TensorFlow reads, that only Estimator reads, and that platforms add.
 _KEYS = ("cluster", "task", "rpc_layer", "session_master", "model_dir", "service", "eval_session_master")
 _OF_ESTIMATOR = ("model_dir", "service", "eval_session_master")
 _TASK_KEYS = ("type", "index")
@@ -36,16 +36,16 @@ Level = Literal["problem", "warning", "note"]
 
 
 class Diagnostic(Record):
-    """Something about the value at a path: a problem, something unwise, or only good to know."""
+    """A problem, warning or note about the value at a path."""
 
     level: Level
     path: str
     message: str
-    converts: bool = False  # a problem of this text alone: a spec that is made of it does not have it
+    converts: bool = False  # a spec that is converted from this text does not have the problem
 
 
 class Examination(Record):
-    """What there is to say about a TF_CONFIG, and whose it is; `who` is empty when it does not tell."""
+    """The diagnostics of a TF_CONFIG, and its task; `description` is empty if the task is not known."""
 
     diagnostics: tuple[Diagnostic, ...]
     task: ReplicaId | None = None
@@ -54,12 +54,12 @@ class Examination(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing in it is a problem."""
+        """Return whether it has no problem."""
         return not self.of("problem")
 
     def of(self, level: Level) -> list[Diagnostic]:
-        """The findings of one level."""
-        return [finding for finding in self.diagnostics if finding.level == level]
+        """Return the diagnostics of one level."""
+        return [each for each in self.diagnostics if each.level == level]
 
 
 _problem = partial(Diagnostic, "problem")
@@ -76,7 +76,7 @@ class Node(Record):
 
 
 def examine(text: str) -> Examination:
-    """Name everything wrong, unwise or good to know about a TF_CONFIG. Raises for no text whatever."""
+    """Return all problems, warnings and notes about a TF_CONFIG; never raises."""
     try:
         config = _parse(text)
     except ValueError as error:
@@ -84,7 +84,7 @@ def examine(text: str) -> Examination:
     nodes = {node.id: node for node in _nodes(config.get("cluster"))}
     counts = Counter(node.role for node in nodes)
     role, index = _role(config.get("task")), _index(config.get("task"))
-    findings = (
+    diagnostics = (
         *_about_size(text),
         *_about_keys("", config, _KEYS),
         *_about_cluster(config),
@@ -98,7 +98,7 @@ def examine(text: str) -> Examination:
     if me not in nodes and me != ReplicaId("evaluator", 0):
         me = None
     chief = next((ReplicaId(role, 0) for role in COMPUTING if counts[role]), None)
-    return Examination(findings, me, chief, _describe(me, chief, nodes, counts) if me else "")
+    return Examination(diagnostics, me, chief, _describe(me, chief, nodes, counts) if me else "")
 
 
 def _parse(text: str) -> Object:
@@ -115,7 +115,7 @@ def _parse(text: str) -> Object:
 
 
 def _nodes(cluster: object) -> Iterator[Node]:
-    """Whoever is listed under a role that there is; `master` is the chief under another name."""
+    """Yield the entries of known roles; `master` is the chief."""
     if not isinstance(cluster, Object):
         return
     seen: Counter[str] = Counter()
@@ -183,7 +183,7 @@ def _about_cluster(config: Object) -> Iterator[Diagnostic]:
         return
     yield from _about_keys("cluster", cluster, cluster)
     if not cluster:
-        yield _problem("cluster", "is empty: nobody is listed")
+        yield _problem("cluster", "is empty")
     for key, values in cluster.items():
         path = spell_path("cluster", key)
         if key == "master":
@@ -202,7 +202,7 @@ def _about_cluster(config: Object) -> Iterator[Diagnostic]:
 
 
 def _about_sparse(path: str, values: Object) -> Iterator[Diagnostic]:
-    """A role that lists some of its replicas only, each by its index."""
+    """Check a role that lists only some of its replicas, each by its index."""
     yield from _about_keys(path, values, values)
     for key in values:
         if _as_index(key) is None:
@@ -241,7 +241,7 @@ def _about_addresses(nodes: Iterable[Node]) -> Iterator[Diagnostic]:
 
 
 def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> Iterator[Diagnostic]:
-    """Which roles are there, and how many of each; a cluster that is not whole lists some of its replicas only."""
+    """Check the roles and their numbers of replicas; a cluster that `is_whole` lists all of them."""
     for single in ("chief", "evaluator"):
         if counts[single] > 1:
             yield _problem(f"cluster.{single}", f"there is at most one {single}, not {counts[single]}")
@@ -254,7 +254,7 @@ def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> I
         )
     trainers = counts["chief"] + counts["worker"]
     if counts["ps"] and not trainers:
-        yield _problem("cluster", "nobody trains: there is neither a `chief` nor a `worker`")
+        yield _problem("cluster", "no replica trains: there is neither a `chief` nor a `worker`")
     elif counts["ps"] and not counts["chief"]:
         yield _warning(
             "cluster.ps",
@@ -303,7 +303,7 @@ def _about_task(config: Object) -> Iterator[Diagnostic]:
 def _about_membership(
     cluster: object, nodes: Collection[ReplicaId], role: str | None, index: int | None
 ) -> Iterator[Diagnostic]:
-    """Whether the task is in the cluster; what the cluster lists badly was said before."""
+    """Check that the task is in the cluster."""
     if role is None or not isinstance(cluster, Object) or not cluster:
         return
     written = role in cluster or (role == "chief" and "master" in cluster)
@@ -311,7 +311,7 @@ def _about_membership(
     if not indexes and not written:
         counts = Counter(node.role for node in nodes)
         have = listed([count(counts[role], role) for role in ROLES if counts[role]])
-        yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'nobody'}")
+        yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'no replicas'}")
     elif indexes and index is not None and index not in indexes:
         if indexes == list(range(len(indexes))):
             only = f"the only {role}" if len(indexes) == 1 else f"the last of {count(len(indexes), role)}"
@@ -322,7 +322,7 @@ def _about_membership(
 
 
 def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, Node], counts: Counter[str]) -> str:
-    """Say in words who this node is, with whom, and who leads."""
+    """Describe this replica, its peers and its chief."""
 
     def at(node: ReplicaId) -> str:
         return f"{node} on {quote(str(nodes[node].value))[1:-1]}" if node in nodes else str(node)

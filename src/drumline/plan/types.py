@@ -1,4 +1,4 @@
-"""The plan and what becomes of it: frozen values, addresses last."""
+"""The values of plans, placements and launches."""
 
 import re
 from collections.abc import Mapping
@@ -10,17 +10,17 @@ from drumline.record import Record
 COMPUTING = ("chief", "worker")
 ROLES = ("chief", "worker", "ps", "evaluator")
 
-# What helps a line and is not of it: it has a name and no index.
+# Helpers of a run, which have a name and no index.
 _HELPER = r"build|prepare(-[A-Za-z0-9_-]{1,64})?|tensorboard"
 
 
 def is_helper_name(text: str) -> bool:
-    """Whether a run may have a helper of this name."""
+    """Return whether a run may have a helper of this name."""
     return re.fullmatch(_HELPER, text) is not None
 
 
 class ReplicaId(Record):
-    """A replica's place in the line; exactly its TF_CONFIG task. A helper has only its name, as its role."""
+    """Role and index of a replica, which are its TF_CONFIG task. A helper has only its name, as its role."""
 
     role: str
     index: int
@@ -33,7 +33,7 @@ class ReplicaId(Record):
 
     @property
     def is_helper(self) -> bool:
-        """Whether it is no part of the line."""
+        """Return whether it is a helper, and not a replica."""
         return self.role not in ROLES
 
     @classmethod
@@ -52,7 +52,7 @@ BUILD = ReplicaId("build", 0)
 
 
 class Secret(Record):
-    """A value taken from the environment of whoever launches, when a replica starts; never kept."""
+    """A value that is taken from the launching environment when a replica starts; never stored."""
 
     variable: str
 
@@ -61,10 +61,9 @@ class Secret(Record):
 
 
 class Shared(Record):
-    """A value with a long part that every replica's has in common.
+    """A value with a long part that is the same for all replicas.
 
-    Ten thousand replicas repeat one cluster ten thousand times; the text is one object here, and whoever
-    writes launches down may write it once under its name.
+    The common text is one object, even for ten thousand replicas, and can be written once under its name.
     """
 
     before: str
@@ -74,7 +73,7 @@ class Shared(Record):
 
     @property
     def length(self) -> int:
-        """Of the whole; it is written in ASCII."""
+        """Return the length of the whole value, which is ASCII."""
         return len(self.before) + len(self.text) + len(self.after)
 
     def __str__(self) -> str:
@@ -82,7 +81,7 @@ class Shared(Record):
 
 
 class Extended(Record):
-    """A value in front of what these variables of whoever launches already have."""
+    """A value that is put in front of the launching environment's values of these variables."""
 
     text: str
     separator: str
@@ -90,7 +89,7 @@ class Extended(Record):
 
     @property
     def rest(self) -> str:
-        """What follows the text, as a shell writes it."""
+        """Return what follows the text, in shell syntax."""
         return "".join(f"${{{name}:+{self.separator}${name}}}" for name in self.variables)
 
     def __str__(self) -> str:
@@ -102,7 +101,7 @@ LaunchValue = str | Secret | Shared | Extended
 
 
 class Resources(Record):
-    """What a replica claims; None is nothing claimed."""
+    """Resources that a replica claims; None: no claim."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -110,7 +109,7 @@ class Resources(Record):
 
 
 class Replica(Record):
-    """One process of the line, before anybody knows where."""
+    """One replica, before it is placed."""
 
     id: ReplicaId
     name: str
@@ -121,13 +120,13 @@ class Replica(Record):
     port_fixed: bool = False
 
 
-_MOST_SHOWN = 5  # requirements, where people read of them
+_MOST_SHOWN = 5  # requirements
 
 
 class Environment(Record):
-    """What replicas run in: what is installed, and the Pythons that would do, best first.
+    """The environment of replicas: requirements, and acceptable Pythons, best first.
 
-    None of these is the Python that launches; a path is that interpreter.
+    No Python means the one that launches; a path is that interpreter.
     """
 
     requirements: tuple[str, ...] = ()
@@ -141,7 +140,7 @@ class Environment(Record):
 
     @property
     def id(self) -> ReplicaId:
-        """The helper that builds it."""
+        """Return the helper that builds it."""
         return BUILD
 
 
@@ -156,7 +155,7 @@ class Preparation(Record):
 
     @property
     def id(self) -> ReplicaId:
-        """The helper that it is."""
+        """Return the helper that runs it."""
         return ReplicaId(self.name, 0)
 
 
@@ -168,7 +167,7 @@ class Data(Record):
 
 
 class Restart(Record):
-    """How often the line may start again, by class of failure, and how long it waits in between."""
+    """Restart budgets by failure class, and the delays between restarts."""
 
     crash: int = 0
     lost: int = 0
@@ -180,16 +179,16 @@ class Restart(Record):
     backoff_initial_seconds: float = 1.0
     backoff_factor: float = 2.0
     backoff_maximum_seconds: float = 300.0
-    permanent_codes: tuple[str, ...] = ()  # `2`, `1-127`: after these nothing starts again
+    permanent_codes: tuple[str, ...] = ()  # `2`, `1-127`: no restart after these
 
     @property
     def is_allowed(self) -> bool:
-        """Whether a failure of any class may be followed by a restart."""
+        """Return whether any failure class has a budget."""
         return any((self.crash, self.lost, self.preempted, self.hang, self.rendezvous, self.out_of_memory, self.early))
 
 
 class Timeouts(Record):
-    """How long to wait, and for what; None is for ever."""
+    """Time limits; None is no limit."""
 
     start_seconds: float = 600.0
     rendezvous_seconds: float = 600.0
@@ -201,14 +200,14 @@ class Timeouts(Record):
 
 
 class Warm(Record):
-    """What a warm process imports beside the framework, and how long it stays for the next run."""
+    """What a warm process imports in addition to the framework, and how long it is kept for the next run."""
 
     modules: tuple[str, ...] = ()
     keep_seconds: float = 600.0
 
 
 class Plan(Record):
-    """Who will run: every replica with its command, variables and resources; no addresses yet."""
+    """All replicas of a run with command, variables and resources; without addresses."""
 
     run: str
     project: str
@@ -229,11 +228,11 @@ class Plan(Record):
     tf_config_always: bool = False
     evaluator_in_cluster: bool = False
     torch_rendezvous_always: bool = False
-    oversubscribe: bool = False  # claims are taken whatever there is
+    oversubscribe: bool = False  # claims may exceed what the machine has
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
-    tensorboard: bool | None = False  # None: as soon as there is something that it could show
-    options: Mapping[str, object] = MappingProxyType({})  # what JSON has; read by the engine alone
-    where: str = "this machine"  # in words, the place that is reached before the run
+    tensorboard: bool | None = False  # None: when there are summaries
+    options: Mapping[str, object] = MappingProxyType({})  # JSON data; read only by the engine
+    where: str = "this machine"  # the place where replicas run, in words
     is_elsewhere: bool = False  # replicas run on other machines
     fetches_output: bool = False  # from there to this machine
     builds: bool = False  # a helper builds the environment or the image that replicas run in
@@ -241,27 +240,27 @@ class Plan(Record):
 
     @property
     def all_ids(self) -> tuple[ReplicaId, ...]:
-        """All who have a process and a log: who help before the line, then the line; TensorBoard is beside them."""
+        """Return the ids of all helpers and replicas, in the order in which they run; without TensorBoard."""
         return (*self.helpers, *(each.id for each in self.replicas))
 
     @property
     def helpers(self) -> tuple[ReplicaId, ...]:
-        """Who work before the line, in this order: what builds its environment or image, then what makes its data."""
+        """Return the helpers in the order in which they run: the build, then the preparations of data."""
         return (*((BUILD,) if self.builds else ()), *(each.id for each in self.preparations))
 
     def replicas_of(self, *roles: str) -> tuple[Replica, ...]:
-        """The replicas of these roles, in the order of the line."""
+        """Return the replicas of these roles, in the order of the plan."""
         return tuple(replica for replica in self.replicas if replica.id.role in roles)
 
     @property
     def chief(self) -> ReplicaId | None:
-        """Who coordinates: the chief, else worker 0."""
-        # The first of the line in nearly every plan: nobody goes through ten thousand for each of ten thousand.
+        """Return the replica that coordinates: the chief, else worker 0."""
+        # Nearly always the first replica: searching ten thousand for each of ten thousand would take too long.
         return next((replica.id for replica in self.replicas if replica.id.role in COMPUTING), None)
 
 
 class Place(Record):
-    """Where one replica runs: how it is reached, where it works and writes, the cores and GPUs it may count on."""
+    """The place of one replica: its address, its folders, its cores and GPUs."""
 
     host: str
     port: int
@@ -272,12 +271,12 @@ class Place(Record):
     data_dirs: tuple[str, ...] = ()
     python_dir: str | None = None  # to be put in front of PATH
     environment: str | None = None  # the folder of an environment of its own
-    runtime: str | None = None  # where `drumline.runtime` lies for a Python that has no drumline
-    runtime_on_path: bool = False  # PYTHONPATH has to name it: nothing else tells that Python
-    gpus: tuple[str, ...] | None = None  # those that it sees; None leaves it to whoever launches
-    gpus_shared: bool = False  # somebody else of the line sees the same
-    domain: str | None = None  # `.digits-4`: where all of a line and nobody else is, so that a thousand have one name
-    written: tuple[str, ...] = ()  # variables of the rendezvous that somebody there writes
+    runtime: str | None = None  # folder of `drumline.runtime` for a Python without drumline
+    runtime_on_path: bool = False  # it has to be in PYTHONPATH
+    gpus: tuple[str, ...] | None = None  # those that it sees; None: as in the launching environment
+    gpus_shared: bool = False  # with other replicas of the run
+    domain: str | None = None  # `.digits-4`: the DNS domain of all replicas of the run
+    written: tuple[str, ...] = ()  # variables of the rendezvous that are set there
 
     @property
     def address(self) -> str:
@@ -289,17 +288,17 @@ Placement = Mapping[ReplicaId, Place]
 
 
 class Launch(Record):
-    """A replica that can be started: its environment is complete, but for secrets."""
+    """A replica that can be started: its environment is complete, except for secrets."""
 
     replica: Replica
     attempt: int
     place: Place
     env: Mapping[str, LaunchValue]
-    incarnation: int = 0  # which life of it in this attempt
+    incarnation: int = 0  # in this attempt
 
 
 class PreparationLaunch(Record):
-    """A preparation that can be started: it fills `partial`, which becomes `path` once it is whole."""
+    """A preparation that can be started: it fills `partial`, which becomes `path` when it is complete."""
 
     preparation: Preparation
     path: str

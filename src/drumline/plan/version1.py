@@ -1,4 +1,4 @@
-"""Plans of version 1: what an absent field means, and where later versions have what engines are told.
+"""Read plans of version 1: values of absent fields, and the place of engine options in later versions.
 
 Version 1 left out fields at their default. Later versions write every field. These values never change.
 """
@@ -49,7 +49,7 @@ _OPTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 def upgraded(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan of version 1 as later versions have it; raise TypeError for what is none."""
+    """Return a plan of version 1 as later versions have it; raise TypeError for anything else."""
     plan = {"cluster": None, "hosts": None, "private_network": False, "data": [], **plan}
     cluster, hosts, private = plan.pop("cluster"), plan.pop("hosts"), plan.pop("private_network")
     plan["data"] = [_without_volume(each) for each in plan["data"]]

@@ -1,1 +1,1 @@
-"""WHAT HAPPENED: what drumline keeps on this machine, per user."""
+"""The store: what drumline records on this machine, per user."""

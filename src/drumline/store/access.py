@@ -1,4 +1,4 @@
-"""Opening a store: one of an older version is migrated, one of a newer version is refused."""
+"""Open a store: migrate one of an older version, refuse one of a newer version."""
 
 from __future__ import annotations
 

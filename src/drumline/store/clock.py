@@ -1,4 +1,4 @@
-"""One moment, by the clock on the wall and by the one that never goes back."""
+"""A moment, by the system clock and by the monotonic clock of the boot."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class Moment(Record):
     boot: str
 
     def seconds_since(self, start: Moment) -> float:
-        """How long after `start` this is; never negative, whatever was done to the clock on the wall."""
+        """Return the seconds since `start`; never negative, even if the system clock was changed."""
         if self.boot == start.boot:
             return max(0.0, self.since_boot - start.since_boot)
         return max(0.0, self.at - start.at)
 
 
 def read_clock() -> Moment:
-    """Return this moment, by the clocks that supervisors and keepers go by."""
+    """Return the current moment, by the clocks that supervisors and keepers use."""
     return Moment(time.time(), now(), boot_id())

@@ -1,4 +1,4 @@
-"""A run's folder: what lies where. Private to its user."""
+"""The folder of a run and its files. Private to its user."""
 
 from __future__ import annotations
 
@@ -19,57 +19,57 @@ _LARGEST_PLAN = 1 << 28  # bytes; far more than thousands of replicas take
 
 
 class RunFolder(Record):
-    """Everything that a run leaves on this machine."""
+    """The folder of one run."""
 
     path: Path
 
     @property
     def id(self) -> str:
-        """The run's number."""
+        """Return the run's number."""
         return self.path.name
 
     @property
     def plan_file(self) -> Path:
-        """What would run; written once, before anything runs."""
+        """Return the file of the plan; written once, before anything runs."""
         return self.path / PLAN
 
     @property
     def facts_file(self) -> Path:
-        """Where, when and from which code the run was launched."""
+        """Return the file that says where, when and from which code the run was launched."""
         return self.path / LAUNCH
 
     @property
     def spec_file(self) -> Path:
-        """A copy of the spec."""
+        """Return the copy of the spec."""
         return self.path / "drumline.yml"
 
     @property
     def journal_file(self) -> Path:
-        """What happened, one event a line."""
+        """Return the journal, one event per line."""
         return self.path / JOURNAL
 
     @property
     def lock_file(self) -> Path:
-        """Held by the run's supervisor for as long as it lives."""
+        """Return the file that the run's supervisor locks while it runs."""
         return self.path / LOCK
 
     @property
     def supervisor_log(self) -> Path:
-        """What the supervisor itself had to say."""
+        """Return the log of the supervisor itself."""
         return self.path / "supervisor.log"
 
     @property
     def socket_file(self) -> Path:
-        """Where the supervisor takes requests."""
+        """Return the socket on which the supervisor accepts requests."""
         return self.path / "control"
 
     @property
     def output_dir(self) -> Path:
-        """The shared folder of a run whose spec names none."""
+        """Return the output folder of a run whose spec names none."""
         return self.path / "output"
 
     def plan(self) -> Plan:
-        """Read the plan back; raise NotFoundError if this is no run's folder.
+        """Read the plan; raise NotFoundError if this is not the folder of a run.
 
         Raise EngineError if the plan is damaged, or if another user could have changed it: its commands are executed.
         """
@@ -89,12 +89,12 @@ class RunFolder(Record):
 
 
 def _runs_dir(home: Path) -> Path:
-    """Where the runs are."""
+    """Return the folder of all runs."""
     return home / RUNS
 
 
 def create_folder(home: Path) -> RunFolder:
-    """Make a folder for the next run; its number is this user's next, however many launch at once."""
+    """Make the folder of the next run; numbers are unique, also for concurrent launches."""
     runs = _runs_dir(home)
     try:
         make_folder(runs)
@@ -115,7 +115,7 @@ def create_folder(home: Path) -> RunFolder:
 
 @contextmanager
 def _counter(home: Path) -> Iterator[int]:
-    """The file with the last number that was given, ours alone for as long as we look; no number is given twice."""
+    """Open and lock the file with the last number; no number is given twice."""
     file = open_file(home / "last-run", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -125,7 +125,7 @@ def _counter(home: Path) -> Iterator[int]:
 
 
 def find_folder(home: Path, run: str) -> RunFolder:
-    """Return the folder of a run; raise NotFoundError, saying which runs there are.
+    """Return the folder of a run; raise NotFoundError, which lists the runs.
 
     Raise EngineError if another user could have changed what is in it.
     """
@@ -139,12 +139,12 @@ def find_folder(home: Path, run: str) -> RunFolder:
 
 
 def is_there(folder: RunFolder) -> bool:
-    """Return whether a run has left anything, in whatever state it is."""
+    """Return whether the folder of a run exists, even if it is damaged."""
     return os.path.lexists(folder.path)
 
 
 def no_run(home: Path, run: str) -> NotFoundError:
-    """Return the error that says which runs there are instead."""
+    """Return the error that lists the existing runs."""
     known = sorted(numbers(home))
     exist = "there is run" if len(known) == 1 else "there are runs"
     hint = f"{exist} {_span(known)}" if known else "there are no runs yet: `drumline train` starts one"
@@ -152,14 +152,14 @@ def no_run(home: Path, run: str) -> NotFoundError:
 
 
 def _span(numbers: list[int]) -> str:
-    """The last few, and from where on."""
+    """Return the last numbers in words, and the first one."""
     if len(numbers) <= 10:
         return ", ".join(str(number) for number in numbers)
     return f"{numbers[0]} to {numbers[-1]}, the last ones {', '.join(str(number) for number in numbers[-5:])}"
 
 
 def numbers(home: Path) -> Iterator[int]:
-    """The numbers of all runs that left a folder."""
+    """Yield the numbers of all runs that have a folder."""
     yield from map(int, run_ids(home))
 
 

@@ -1,4 +1,4 @@
-"""Where drumline keeps what it knows."""
+"""The folders of drumline: data and cache of a user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def home_of(environ: Mapping[str, str]) -> Path:
 
 
 def write_version(home: Path) -> None:
-    """Record that everything in a home is of this version."""
+    """Record that the whole store has this version."""
     write_file(home / VERSION_FILE, f"{STORE_VERSION} {__version__}\n".encode())
 
 
@@ -78,7 +78,7 @@ def check_run(folder: str) -> None:
 
 
 def cache_of(environ: Mapping[str, str]) -> Path:
-    """Return the folder of what can be made again, shared by all homes of the user; it need not exist.
+    """Return the cache folder, shared by all homes of the user; it need not exist.
 
     Raise EngineError if another user could have changed what is in it: the interpreters of environments are there.
     """
@@ -92,7 +92,7 @@ def cache_of(environ: Mapping[str, str]) -> Path:
 
 
 def run_ids(home: Path) -> set[str]:
-    """Every run that has a folder; raise EngineError if they may not be looked at."""
+    """Return all runs that have a folder; raise EngineError if they cannot be read."""
     try:
         with os.scandir(f"{home}/{RUNS}") as entries:
             return {entry.name for entry in entries if entry.name.isascii() and entry.name.isdecimal()}

@@ -1,8 +1,7 @@
 """The index: a row for every run, so that listing a thousand of them reads one file.
 
-Only a cache. A row holds as long as its run's journal is the one that it was made of; whoever finds it missing or
-outdated reads the run's folder and puts it right. So the index may be deleted, damaged or never written, and
-nothing but time is lost.
+Only a cache: a row is valid while its run's journal has not changed; a missing or outdated row is read from the run's
+folder and written again. The index may be deleted, damaged or never written, and nothing but time is lost.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ else:
     HAS_SQLITE = True
 
 VERSION = 2
-PATIENCE_SECONDS = 1.0  # for whoever else writes at this moment
+BUSY_TIMEOUT_SECONDS = 1.0  # for another process that writes
 
 T = TypeVar("T")
 
 
 class Summary(Record):
-    """A run in one row: what follows from its plan, its launch and its journal alone."""
+    """A run in one row, made from its plan, its launch and its journal."""
 
     id: str
     number: int
@@ -50,7 +49,7 @@ class Summary(Record):
     finished_at: float | None
     duration_seconds: float | None
     attempt: int
-    roles: str  # how many replicas each has: `chief=1 worker=3`
+    roles: str  # replicas of each role: `chief=1 worker=3`
     parameters: str  # JSON
     journal_bytes: int
     journal_changed_ns: int
@@ -59,12 +58,12 @@ class Summary(Record):
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """The journal that it was made of."""
+        """Return size and time of the journal that it was made of."""
         return self.journal_bytes, self.journal_changed_ns
 
     @property
     def replica_counts(self) -> dict[str, int]:
-        """How many replicas each role has."""
+        """Return the number of replicas of each role."""
         return {role: int(number) for role, _, number in (part.partition("=") for part in self.roles.split())}
 
 
@@ -72,27 +71,27 @@ _COLUMNS = field_names(Summary)
 
 
 class UnusableIndexError(Exception):
-    """The index cannot be used now; the folders can."""
+    """The index cannot be used now; the folders of runs can."""
 
 
 class Index:
-    """The rows; holds a connection that somebody else opens and closes."""
+    """The rows, read and written through a connection that the caller opens and closes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def ids(self) -> set[str]:
-        """Every run that has a row."""
+        """Return all runs that have a row."""
         return {run for (run,) in self._connection.execute("SELECT id FROM runs")}
 
     def rows(self, directory: str | None = None) -> Iterator[Summary]:
-        """Every row, or those of one project; the newest first."""
+        """Yield all rows, or those of one project; newest first."""
         where, values = ("", ()) if directory is None else ("WHERE directory = ?", (directory,))
         query = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY number DESC, id DESC"
         return starmap(Summary, self._connection.execute(query, values))
 
     def put(self, summaries: Iterable[Summary]) -> None:
-        """Write rows, over older ones; what cannot be written now is left to the next who needs it."""
+        """Write rows, replacing older ones; rows that cannot be written now are left out."""
         marks = ", ".join("?" * len(_COLUMNS))
         self._change(
             f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
@@ -110,9 +109,9 @@ class Index:
 
 
 def use_index(home: Path, use: Callable[[Index], T]) -> T:
-    """Call this with the index, once more with an empty one if it turns out to be damaged.
+    """Call `use` with the index, and again with an empty one if it is damaged.
 
-    Raise UnusableIndexError where there can be none: a home that is read-only, a file that somebody else has locked.
+    Raise UnusableIndexError if it cannot be opened: in a read-only home, or while another process locks it.
     """
     if not HAS_SQLITE:
         raise UnusableIndexError("this Python has no sqlite3")
@@ -132,12 +131,12 @@ def use_index(home: Path, use: Callable[[Index], T]) -> T:
 
 
 def index_file(home: Path) -> str:
-    """Where the index is; a file that may be deleted at any time."""
+    """Return the path of the index, a file that may be deleted at any time."""
     return f"{home}/index.sqlite"
 
 
 def stamp_of(journal: Path) -> tuple[int, int]:
-    """Which journal this is: it only ever grows, so that its length and time name what is in it."""
+    """Return size and time of a journal, which identify its content, since it only grows."""
     try:
         status = os.stat(journal)  # noqa: PTH116
     except OSError:
@@ -146,24 +145,24 @@ def stamp_of(journal: Path) -> tuple[int, int]:
 
 
 def spell_directory(directory: str) -> str:
-    """A project's folder in one spelling: links resolved, in characters that can be written anywhere."""
+    """Return the folder of a project with links resolved, as valid text."""
     return clean_text(os.path.realpath(directory)) if directory else ""
 
 
 def clean_text(text: str) -> str:
-    """The same in characters that can be written anywhere; a file's name may have others."""
+    """Return the text with characters escaped that cannot be encoded; names of files may have such."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _connect(path: str) -> sqlite3.Connection:
     # sqlite would make it readable for all users, and would follow a link.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
-    return sqlite3.connect(path, timeout=PATIENCE_SECONDS, isolation_level=None)
+    return sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Begin with an empty table where there is none of this version."""
-    connection.execute("PRAGMA synchronous = OFF")  # what a power loss takes away is made again
+    """Create an empty table if there is none of this version."""
+    connection.execute("PRAGMA synchronous = OFF")  # rows that a power loss removes are written again
     if _version(connection) == VERSION:
         return
     with connection:
@@ -182,7 +181,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Whether a new file would be better; SQLITE_ERROR is a table that is not ours."""
+    """Return whether the file has to be made anew; SQLITE_ERROR is a table with other columns."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

@@ -1,6 +1,6 @@
-"""The journal: what happened to a run and what was decided upon it, appended by the holder of the run's lock alone.
+"""The journal of a run: events and decisions, appended only by the process that holds the run's lock.
 
-Each line is an event with its decisions, so that a reader, or the next supervisor, finds both or neither.
+Each line is an event with its decisions, so that a reader finds both or neither.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from drumline.runtime.private import open_file, open_regular
 from drumline.store.upgrade import Upgrade
 
 VERSION = 2
-_MOST_BYTES = 1 << 28  # that are read at once; an event takes some hundred
+_MOST_BYTES = 1 << 28  # that are read at once; an event takes a few hundred
 _LATEST = 1e11  # a time beyond this is damage
 
 
 Decided = tuple[Event, tuple[Decision, ...]]  # an event, and what was decided upon it
 
 
-Reserve = Callable[[int, int, int], bool]  # of a file, from where, how much
+Reserve = Callable[[int, int, int], bool]  # arguments: file, offset, length
 
 
 class Journal:
     """Appends to a run's journal. A line that a power loss cut in half is dropped before the first append.
 
-    With `reserve` the file has up to twice `reserve_bytes` of room, so that what happens on a full disk can still be
-    written down. When half of that is used and no more is to be had, the journal is tight: time to end the run.
+    With `reserve` up to twice `reserve_bytes` are allocated in advance, so that events can be recorded on a full disk.
+    When half of that is used and no more can be allocated, `is_tight` is set: the run has to be stopped.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Journal:
         self._reserve_bytes = reserve_bytes
         self._file = open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         self._size = _drop_torn_tail(self._file)
-        self._reserved = self._size  # up to here there is room
+        self._reserved = self._size  # allocated up to this offset
         self._unwritten = b""
         self._keep_reserve()
 
     def append(self, decided: Iterable[Decided]) -> None:
-        """Write events down with their decisions; they are in the kernel's hands when this returns.
+        """Append events with their decisions; they are written to the file when this returns.
 
-        Raise OSError if they cannot be; they then go before the next ones. There is never half a line.
+        Raise OSError if they cannot be written; they are then written before the next ones. Lines are always complete.
         """
         entries = (Entry(self._wall(), self._since_boot(), self.boot, *each) for each in decided)
         self._unwritten += b"".join(map(entry_line, entries))
@@ -79,7 +79,7 @@ class Journal:
         self._keep_reserve()
 
     def close(self) -> None:
-        """Give the file back, and the room that it did not need."""
+        """Close the file, and free the allocated space that was not used."""
         os.ftruncate(self._file, self._size)
         os.close(self._file)
 
@@ -106,7 +106,7 @@ class JournalReader:
         self._upgrade: Upgrade | None = None
 
     def read(self) -> list[Entry]:
-        """Return the entries that are new, without a line that is not whole; raise EngineError if that may not be."""
+        """Return the new entries, up to the last complete line; raise EngineError if the journal cannot be read."""
         known = self._number
         if (data := self._data()) is None:
             return []
@@ -148,12 +148,12 @@ def upgraded(upgrade: Upgrade, version: int, entry: Entry) -> Entry:
 
 
 def read_journal(path: Path, plan: Plan) -> list[Entry]:
-    """Read what happened to a run so far; nothing for a run that has no journal."""
+    """Return the entries of a journal so far; none if it does not exist."""
     return JournalReader(path, plan).read()
 
 
 def parse_line(line: bytes) -> tuple[int, Entry | None]:
-    """Return the version that a line was written by, and its entry; None if this version cannot read it."""
+    """Return the version of a line, and its entry; None if this version cannot read it."""
     try:
         data: dict[str, Any] = json.loads(line)
         version = data.pop("v")
@@ -183,7 +183,7 @@ def entry_line(entry: Entry) -> bytes:
 
 
 def _drop_torn_tail(file: int) -> int:
-    """Cut the file behind its last whole line; return how long it is then."""
+    """Truncate the file after its last complete line; return its size."""
     size = end = os.fstat(file).st_size
     while end:
         start = max(0, end - 65536)

@@ -1,4 +1,4 @@
-"""Where, when and from what a run was launched."""
+"""Where, when and from which code a run was launched."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.plan.types import Plan
 from drumline.runtime.private import read_regular, write_file
 from drumline.store.folder import RunFolder
 
-SENT_BY = "sent_by"  # in the facts of a run that a command elsewhere sent here to be supervised: its drumline
+SENT_BY = "sent_by"  # in the facts of a run that was sent here: the version of drumline that sent it
 _MOST_BYTES = 1 << 20  # of the facts
 _LATEST = 1e11  # a time beyond this is damage
 
@@ -22,9 +22,9 @@ _LATEST = 1e11  # a time beyond this is damage
 def write_launch(
     folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float, python: tuple[str, str] | None = None
 ) -> None:
-    """Keep the plan, a copy of the spec, and the facts of the launch with the run; all of them, or there is no run.
+    """Write the plan, a copy of the spec, and the facts of the launch; all of them, or remove the run.
 
-    `python` is the path of what `python` means for the run, and why.
+    `python` is the path of the interpreter that `python` means for the run, and why.
     """
     facts = {"v": 1, "directory": str(directory), "at": at, **({"python": python} if python else {})}
     try:
@@ -37,14 +37,14 @@ def write_launch(
 
 
 def add_facts(folder: RunFolder, **facts: object) -> None:
-    """Add to the facts of the launch what took longer to find out."""
+    """Add facts to those of the launch."""
     if known := read_facts(folder):
         with suppress(OSError):
             write_file(folder.facts_file, json.dumps({**known, **facts}).encode())
 
 
 def read_facts(folder: RunFolder) -> dict[str, Any]:
-    """The facts of the launch; none for a folder without, and none that is damaged."""
+    """Return the facts of the launch; empty if they are missing or damaged."""
     try:
         facts = json.loads(read_regular(folder.facts_file, _MOST_BYTES))
     except (OSError, ValueError, RecursionError):
@@ -59,7 +59,7 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_python(facts: dict[str, Any]) -> tuple[str, str] | None:
-    """The path of what `python` meant at the launch, and why; None where that is not recorded."""
+    """Return the interpreter that `python` meant at the launch, and why; None if it is not recorded."""
     match facts.get("python"):
         case [str() as path, str() as reason] if _is_path(path) and Path(path).is_absolute():
             return path, reason
@@ -67,7 +67,7 @@ def read_python(facts: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _is_path(value: object) -> bool:
-    """Return whether the system could be asked for a folder of this name."""
+    """Return whether a value is a valid path."""
     try:
         return isinstance(value, str) and b"\0" not in os.fsencode(value)
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Logs with their times: a replica's raw output, cut at the marks that the supervisor left beside it."""
+"""Read logs with times: the raw output of a replica, divided at the marks that the supervisor wrote."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from drumline.runtime.private import open_regular
 MARK = struct.Struct(MARK_FORMAT)
 LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
 READ_BYTES = 1 << 22
-LONGEST_BAR = 1 << 22  # drawn on one line; of a longer one it is not known what stands above it
-_DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state after which the line goes on
+LONGEST_BAR = 1 << 22  # of all states of one line; the lines above a longer one are not read
+_DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state that is overwritten
 _LAST_MARKS = 1 << 12
 _MOST_MARKS = 1 << 22  # that are read at once; the supervisor writes ten a second at most
 _LATEST = 1e11  # a time beyond this is damage
 
 
 class Block(Record):
-    """Whole lines that were written by one moment."""
+    """Complete lines with the same time."""
 
     at: float
     exact: bool
@@ -34,26 +34,26 @@ class Block(Record):
 
 
 class LogReader:
-    """Reads one log from its start, as far as it goes, as often as it is asked."""
+    """Reads one log from its start; each call returns what is new."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / LOG
         self._marks_file = folder / MARKS
         self._offset = 0  # of what was read
-        self._rest = b""  # read, but the line goes on
+        self._rest = b""  # read, but the line is incomplete
         self._marks: deque[tuple[float, int]] = deque()
         self._marks_offset = 0
 
     @property
     def unfinished(self) -> bytes:
-        """The line that has begun and not ended: a prompt, a progress bar."""
+        """Return the incomplete last line: a prompt, a progress bar."""
         return self._rest
 
     def read(self, *, until: float, ended: bool = False, size: int = READ_BYTES) -> list[Block]:
-        """Return what is new, about `size` bytes at most; `until` dates lines that have no mark yet.
+        """Return what is new, about `size` bytes at most; `until` is the time of lines that have no mark yet.
 
-        With `ended` nobody writes any more, and a last line without its newline is a line. Nothing is returned only
-        when there is nothing more to be had now.
+        With `ended` the log is complete, and a last line without a newline is a line. An empty result means that there
+        is nothing more now.
         """
         start = self._offset - len(self._rest)
         data = self._read_lines(size)
@@ -64,7 +64,7 @@ class LogReader:
         return self._cut(data[:whole], start, until) if whole else []
 
     def _read_lines(self, size: int) -> bytes:
-        """What was left over and what comes behind it, until there is a whole line, a long one or no more."""
+        """Read on until there is a complete line, a line that is too long, or nothing more."""
         data = self._rest
         try:
             with open(self._log, "rb", opener=open_regular) as log:
@@ -80,7 +80,7 @@ class LogReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether the file goes on behind what was read."""
+        """Return whether the file has more than was read."""
         return not self._is_at_end()
 
     def _is_at_end(self) -> bool:
@@ -91,7 +91,7 @@ class LogReader:
         return not stat.S_ISREG(found.st_mode) or found.st_size <= self._offset
 
     def _cut(self, data: bytes, start: int, until: float) -> list[Block]:
-        """Cut whole lines where a mark lies between them."""
+        """Divide complete lines at the marks between them."""
         self._read_marks()
         blocks: list[Block] = []
         done = 0
@@ -103,7 +103,7 @@ class LogReader:
                 break
             at, size = self._marks[0]
             end = data.find(b"\n", max(done, size - start - 1)) + 1 or len(data)
-            # The line that the mark cuts was finished after it: it belongs to the next one.
+            # A line that was incomplete at the mark belongs to the next one.
             if end > size - start and (before := data.rfind(b"\n", done, max(done, size - start)) + 1) > done:
                 end = before
             blocks.append(Block(abs(at), at >= 0, data[done:end]))
@@ -123,7 +123,7 @@ class LogReader:
 
 
 def read_end(path: Path, size: int) -> tuple[bytes, int]:
-    """The last bytes of a log as they are, and at which of its bytes they begin."""
+    """Return the last bytes of a log, and their offset."""
     try:
         with open(path, "rb", opener=open_regular) as log:
             start = log.seek(max(0, log.seek(0, os.SEEK_END) - size))
@@ -140,7 +140,7 @@ def read_marks(folder: Path, most: int) -> tuple[list[tuple[float, int]], bool]:
 
 
 def times_of(folder: Path, offsets: Iterable[int], *, most: int = _LAST_MARKS) -> list[float | None]:
-    """Return by when each of these bytes of a log was there, exactly, by its last marks; None where that is unknown."""
+    """Return the exact times at which these bytes of a log were written, by its last marks; None if unknown."""
     marks, are_all = read_marks(folder, most)
     sizes = [size for _, size in marks]
     places = [bisect_right(sizes, offset) for offset in offsets]
@@ -151,7 +151,7 @@ def times_of(folder: Path, offsets: Iterable[int], *, most: int = _LAST_MARKS) -
 
 
 def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | None:
-    """By when this byte of a log was there, of however many marks; None where nobody saw it, or not exactly."""
+    """Return when this byte of a log was written, by all its marks; None if unknown, or not exact."""
     try:
         with open(folder / MARKS, "rb", opener=open_regular) as marks:
             low, high = 0, marks.seek(0, os.SEEK_END) // MARK.size
@@ -172,10 +172,10 @@ def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | No
 
 
 def read_tail(path: Path, size: int) -> tuple[bytes, bool]:
-    """The end of a log, and whether it may begin within a line.
+    """Return the end of a log, and whether it may begin within a line.
 
-    A bar may have been drawn over and over on one line for hours, and does not say again what it is of: then states
-    that are too far back are left out, and the lines above it are there.
+    If a progress bar has been drawn many times on one line, old states are left out and the lines above it are
+    included, since they say which epoch it is of.
     """
     try:
         with open(path, "rb", opener=open_regular) as log:

@@ -1,8 +1,7 @@
-"""What a life of a replica used, sample by sample: a small file beside its log that its supervisor appends to.
+"""Samples of what an incarnation used: a small file beside its log, written by the supervisor.
 
-Every sample begins where the one before ended, so the samples of a life add up to its whole time and to all that it
-computed, however many were lost or merged in between. The file stays small: when it is full, neighbours are merged
-until the samples are spread evenly over the life.
+Each sample begins where the one before ended, so samples add up to the whole time, even if some were lost or merged.
+The file stays small: when it is full, neighbours are merged until all samples have about the same length.
 """
 
 from __future__ import annotations
@@ -43,19 +42,19 @@ class Sample(Record):
 
     @property
     def cpu_share(self) -> float:
-        """How many cores were busy."""
+        """Return the mean number of busy cores."""
         return self.cpu_seconds / self.seconds if self.seconds > 0 else 0.0
 
 
 def append_sample(path: Path, sample: Sample) -> None:
-    """Append a sample; raise OSError, and leave the file whole, if there is no room."""
+    """Append a sample; raise OSError, and leave the file intact, if the disk is full."""
     file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         size = os.fstat(file).st_size
         whole = size - size % RECORD.size
         if whole < MOST_SAMPLES * RECORD.size:
             if whole < size:
-                os.ftruncate(file, whole)  # a full disk may have taken only a part of the one before
+                os.ftruncate(file, whole)  # the last one may be incomplete after a full disk
             os.write(file, _pack(sample))
             return
     finally:
@@ -64,7 +63,7 @@ def append_sample(path: Path, sample: Sample) -> None:
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Every sample of a life; what is damaged or not whole is not there."""
+    """Return all samples, without damaged and incomplete ones."""
     try:
         data = read_regular(path, 2 * MOST_SAMPLES * RECORD.size)
     except OSError:
@@ -73,15 +72,15 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def last_sample(path: Path) -> Sample | None:
-    """The newest sample of a life."""
+    """Return the newest sample."""
     data, start = read_end(path, 2 * RECORD.size)
-    end = len(data) - (start + len(data)) % RECORD.size  # of the last record that is whole
+    end = len(data) - (start + len(data)) % RECORD.size  # of the last complete record
     return next(_unpack(data[end - RECORD.size : end]), None) if end >= RECORD.size else None
 
 
 def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Merge neighbours until there are so many at most, each of about the same length."""
-    # Two neighbours that were not merged are longer than this together, so there are less than twice as many as fit.
+    """Merge neighbours until there are at most `most`, each of about the same length."""
+    # Two neighbours that were not merged are together longer than this, so there are less than 2 * `most`.
     longest = 2 * math.fsum(sample.seconds for sample in samples) / max(1, most - 1)
     merged: list[Sample] = []
     for sample in samples:
@@ -93,7 +92,7 @@ def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
 
 
 def _merge(one: Sample, other: Sample) -> Sample:
-    """Two neighbours as one: times add up, shares are averaged, of memory the peak stays."""
+    """Merge two neighbours: the sum of times, the mean of shares, the peak of memory."""
     seconds = one.seconds + other.seconds
     return other.replace(
         seconds=seconds,
@@ -119,7 +118,7 @@ def _mean(one: Sample, other: Sample, seconds: float) -> float | None:
 
 
 def _replace(path: Path, samples: Iterable[Sample]) -> None:
-    """Write the file anew, or leave it as it was."""
+    """Replace the file as a whole."""
     write_file(path, b"".join(map(_pack, samples)))
 
 

@@ -1,7 +1,7 @@
-"""Stores of older versions: the decisions upon the events of each journal are added to it, once.
+"""Migrate stores of older versions: add decisions to each journal, once.
 
-A run that a supervisor of an older version looks after stays as it is until that has left; until then its journal is
-read as if it had been migrated.
+The journal of a run that has a supervisor of an older version is migrated when that has exited; until then it is read
+as if it had been migrated.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _OLDER = tuple(b'{"v": %d,' % version for version in range(1, VERSION))
 
 
 def migrate_home(home: Path) -> None:
-    """Migrate every run of a home; once all of them are, the home says so, and the next command has nothing to do.
+    """Migrate every run of a home; when all are migrated, record the version of the store.
 
-    A run that cannot be read or written now is left to the next command, and so is one that has a supervisor.
+    Runs that have a supervisor, or cannot be read or written now, are left to the next command.
     """
     try:
         folders = [RunFolder(home / RUNS / run) for run in run_ids(home)]
     except EngineError:
-        return  # whatever the command wants to do there, it will say so
+        return  # the command will report the error
     is_done = [_migrated(folder) for folder in folders]
     if all(is_done):
         with suppress(OSError):
@@ -42,7 +42,7 @@ def migrate_home(home: Path) -> None:
 def migrate_run(folder: RunFolder) -> None:
     """Migrate one run, whose lock the caller holds; idempotent.
 
-    Each file is replaced as a whole, the plan first: a version that would find an empty journal cannot read that.
+    Each file is replaced as a whole, the plan first: an older version cannot read the new plan, and reports that.
     """
     journal = folder.journal_file
     if not _is_older(journal):
@@ -57,7 +57,7 @@ def migrate_run(folder: RunFolder) -> None:
 
 
 def _migrated(folder: RunFolder) -> bool:
-    """Migrate a run unless its lock is held; return whether there is nothing more to do for it."""
+    """Migrate a run unless its lock is held; return whether it needs no more migration."""
     try:
         if not _is_older(folder.journal_file):
             return True
@@ -66,7 +66,7 @@ def _migrated(folder: RunFolder) -> bool:
                 migrate_run(folder)
             return is_free
     except DrumlineError:
-        return True  # its plan is damaged, or another user's
+        return True  # its plan is damaged, or of another user
     except OSError:
         return False
 

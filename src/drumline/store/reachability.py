@@ -1,4 +1,4 @@
-"""Whether the supervisor of a run answers, of one that lives elsewhere.
+"""Whether the supervisor of a run on another machine answers.
 
 The folder of such a run is a copy: a process of this machine, the follower, holds the run's lock and copies journal and
 logs. What it learned last about the supervisor is in the file `reach`; a run that is supervised here has no such file.
@@ -24,7 +24,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Reachability(Record):
-    """What is known of a supervisor elsewhere, and since when (UTC)."""
+    """The state of a remote supervisor, and since when (UTC)."""
 
     state: str
     since: float
@@ -33,28 +33,28 @@ class Reachability(Record):
 
     @property
     def problem(self) -> str:
-        """Why the run cannot be followed now; empty if it can be, or if its supervisor has ended."""
+        """Return why the run cannot be followed now; empty if it can be, or if its supervisor has ended."""
         return self.message if self.state in (UNREACHABLE, MISUNDERSTOOD) else ""
 
     def has_ended_since(self, at: float) -> bool:
-        """Whether the supervisor was found to have ended, and that not before this time."""
+        """Return whether the supervisor was found to have ended at this time or later."""
         return self.state == ENDED and self.since >= at
 
 
 def read_reachability(run_dir: str | Path) -> Reachability | None:
-    """Return what is known of the supervisor of a run; None if it lives on this machine."""
+    """Return what is known of the supervisor of a run; None if it runs on this machine."""
     try:
         data: Any = json.loads(read_regular(os.path.join(run_dir, REACH_FILE), _MOST_BYTES))  # noqa: PTH118
-        reach = Reachability(**{name: data[name] for name in ("state", "since", "message", "hint")})
-        if reach.state in _STATES and isinstance(reach.since, float) and isinstance(reach.message, str):
-            return reach.replace(message=printable(reach.message))
+        found = Reachability(**{name: data[name] for name in ("state", "since", "message", "hint")})
+        if found.state in _STATES and isinstance(found.since, float) and isinstance(found.message, str):
+            return found.replace(message=printable(found.message))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         pass
-    return Reachability(UNREACHABLE, 0.0, "it has not been asked yet")  # the file is damaged, and written anew
+    return Reachability(UNREACHABLE, 0.0, "it has not been asked yet")  # the file is damaged, and will be replaced
 
 
-def write_reachability(run_dir: Path, reach: Reachability) -> None:
-    """Write down what is known; raise OSError if that cannot be done."""
-    write_file(run_dir / REACH_FILE, json.dumps(to_dict(reach)).encode("utf-8", "backslashreplace"))
+def write_reachability(run_dir: Path, state: Reachability) -> None:
+    """Record the state; raise OSError if the file cannot be written."""
+    write_file(run_dir / REACH_FILE, json.dumps(to_dict(state)).encode("utf-8", "backslashreplace"))

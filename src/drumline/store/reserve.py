@@ -1,4 +1,4 @@
-"""Room on the disk that a file has before it needs it; apart from the journal, since only its writer needs this."""
+"""Allocate disk space of a file in advance; only writers of journals import this."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ctypes
 import errno
 import sys
 
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: room behind the end of a file that no reader sees
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the size that readers see does not change
 
 
 def reserve_room(file: int, start: int, length: int) -> bool:
-    """See to it that this part of an open file can be written; False if the disk is full.
+    """Allocate this part of an open file; return False if the disk is full.
 
-    Where a file system cannot do that, a write that fails will tell.
+    True also if the file system does not support that.
     """
     if sys.platform != "linux":
         return True

@@ -1,17 +1,17 @@
-"""Which code a run was launched from: the git revision of its folder, and whether it had been changed since."""
+"""The code that a run was launched from: the git revision of its folder, and whether there were changes."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
 
-_PATIENCE_SECONDS = 10
-# The settings of a repository can name programs that `git status` starts: none of these is needed here.
+_TIMEOUT_SECONDS = 10
+# The settings of a repository can name programs that `git status` starts: they are disabled.
 _START_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat")
 
 
 def code_facts(directory: Path) -> dict[str, object]:
-    """Return the revision and whether it was dirty; nothing where there is no git, or it does not answer."""
+    """Return the revision and whether it is dirty; empty without git, or after a timeout."""
     revision = _git(directory, "rev-parse", "HEAD")
     if not revision:
         return {}
@@ -23,7 +23,7 @@ def _git(directory: Path, *arguments: str) -> str | None:
     command = ["git", *_START_NOTHING, "--no-optional-locks", "-C", str(directory), *arguments]
     try:
         answer = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_PATIENCE_SECONDS, check=False
+            command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None

@@ -1,4 +1,4 @@
-"""TensorBoard's files below a run's output folder: which there are, who wrote them, and their ends."""
+"""Find TensorBoard's files below the output folder of a run, and read their ends."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from drumline.store.logs import read_end
 from drumline.store.tfevents import walk
 
 TAIL_BYTES = 1 << 16
-BY_KERAS = "train"  # the folder in which its callback writes what is of the training
-MOST_ENTRIES = 2_000  # that are looked at
+BY_KERAS = "train"  # the folder of training data in the Keras callback
+MOST_ENTRIES = 2_000  # of folders that are examined
 
-# When it was made, by which host and, but for old ones, by which process.
+# The time, the host and, except in old files, the process that made it.
 _NAME = re.compile(r"events\.out\.tfevents\.(?P<at>\d{10})\.(?P<host>.*?)(?:\.(?P<pid>\d+)\.\d+(?:\.v2)?)?")
-# What is written there is of no training.
+# Folders of evaluations.
 _APART = re.compile(r"(?i)(?:val|valid|validation|eval|evaluation|evaluator|test|testing)(?:[_-].*)?|eval_.*")
 
 
@@ -26,7 +26,7 @@ class EventFile(Record):
     """One file of events."""
 
     path: str
-    folder: str  # the name of the one that it lies in
+    folder: str  # its name
     made_at: int
     changed_at: float
     pid: int | None
@@ -37,7 +37,7 @@ def find_event_files(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES
     found = []
     for entry in walk(folder, most, _APART.fullmatch):
         with suppress(OSError):
-            if (name := _NAME.fullmatch(entry.name)) and entry.is_file():  # opening a pipe waits for ever
+            if (name := _NAME.fullmatch(entry.name)) and entry.is_file():  # opening a pipe would block
                 changed, pid = entry.stat(follow_symlinks=False).st_mtime, int(name["pid"]) if name["pid"] else None
                 parent = os.path.basename(os.path.dirname(entry.path))  # noqa: PTH119, PTH120
                 found.append(EventFile(entry.path, parent, int(name["at"]), changed, pid))
@@ -46,6 +46,6 @@ def find_event_files(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES
 
 
 def last_scalars(file: EventFile) -> list[Scalar]:
-    """The last scalars of a file, the newest first."""
+    """Return the last scalars of a file, newest first."""
     tail, start = read_end(Path(file.path), TAIL_BYTES)
     return read_scalars(tail, is_cut=start > 0)

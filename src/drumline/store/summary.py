@@ -1,4 +1,4 @@
-"""A run's folder in one row."""
+"""Summarise the folder of a run in one row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from drumline.store.launch import read_facts
 
 
 class History(Record):
-    """What a run was to be, what happened, and what it has come to."""
+    """The plan, the entries of the journal, and the state of a run."""
 
     plan: Plan
     records: list[Entry]
@@ -35,7 +35,7 @@ class History(Record):
 
 
 def read_history(folder: RunFolder) -> History:
-    """Read a run's plan and journal; raise DrumlineError if that cannot be done."""
+    """Read a run's plan and journal; raise DrumlineError if they cannot be read."""
     started, finished = None, None
     try:
         plan = folder.plan()
@@ -55,18 +55,18 @@ def read_history(folder: RunFolder) -> History:
 
 
 def moment_of(record: Entry) -> Moment:
-    """When a record was written."""
+    """Return when an entry was recorded."""
     return Moment(record.at, record.since_boot, record.boot)
 
 
 def summarise(folder: RunFolder) -> Summary:
     """Read a run's folder into a row; raise DrumlineError if it cannot be read."""
-    size, changed = stamp_of(folder.journal_file)  # first: what is written in the meantime makes the row an old one
+    size, changed = stamp_of(folder.journal_file)  # first: an entry that is added meanwhile makes the row outdated
     return summarise_history(folder, read_history(folder)).replace(journal_bytes=size, journal_changed_ns=changed)
 
 
 def summarise_history(folder: RunFolder, history: History) -> Summary:
-    """Make a row, without its stamp, of what was read already."""
+    """Return the row, without its stamp, for this history."""
     plan, records, state = history.plan, history.records, history.state
     started, finished = history.started, history.finished
     facts = read_facts(folder)
@@ -109,7 +109,7 @@ def _stall(records: Sequence[Entry], state: RunState) -> tuple[str, float | None
 
 
 def _describe_ending(run: str, state: RunState) -> str:
-    """Why a run is over, and how to go on with it where that was not wanted; empty if there is nothing to say."""
+    """Return why a run is over, and how to resume a preempted one; empty if there is nothing to say."""
     ending = state.ending
     why = spell_verdict(run, ending.cause, state.verdict) if ending and ending.cause else ""
     if ending is None or ending.reason != PREEMPTED:
@@ -123,7 +123,7 @@ def spell_verdict(run: str, cause: Cause, verdict: str) -> str:
 
 
 def record_run(folder: RunFolder) -> None:
-    """Put a run into the index; where that is not possible, whoever lists runs next will."""
+    """Write the row of a run to the index; if that fails, the next listing does it."""
     with suppress(UnusableIndexError, DrumlineError):
         summary = summarise(folder)
         use_index(folder.path.parent.parent, lambda index: index.put([summary]))

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from drumline.errors import EngineError
 from drumline.words import printable
 
-_MOST_LINKS = 40  # as the kernel follows
+_MOST_LINKS = 40  # the limit of the kernel
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -40,7 +40,7 @@ def _folder_problem(path: str) -> str:
     """Follow a path one entry at a time, through links too; return why it cannot be trusted, if it cannot."""
     names = _names(path)
     at, links = "", 0
-    system = os.lstat("/").st_uid  # root, but for a user namespace that does not know root
+    system = os.lstat("/").st_uid  # root, except in a user namespace without root
     while names:
         name = names.pop()
         if name == "..":
@@ -66,7 +66,7 @@ def _folder_problem(path: str) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """The parts of a path, the last first."""
+    """Return the parts of a path, the last first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -94,7 +94,7 @@ def _problem(path: str, found: os.stat_result, *, is_parent: bool, system: int =
 def _is_own_group(path: str, gid: int) -> bool:
     """Return whether this user is the only member of a group, as where each user has a group of the same name.
 
-    With an access control list the bits of the group say nothing of the group: they are the most that anybody has.
+    With an access control list the group bits are the most that any entry grants, and say nothing of the group.
     """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)

@@ -1,6 +1,6 @@
-"""Journals of older versions hold no decisions: they get those that the machine takes upon their events.
+"""Compute the decisions upon the events of journals of older versions, which have none.
 
-The only reader that runs the machine.
+This is the only reader that runs the state machine.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from drumline.run.machine import transition
 
 
 class Upgrade:
-    """Decides upon the events of one journal, in their order."""
+    """Computes the decisions of one journal, in order."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan

@@ -1,4 +1,4 @@
-"""Whose process wrote a file: the pid that a life left in its trace, and whose child a pid is."""
+"""Find the incarnation of a process: the pid in its trace, and the session of a pid."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PID = re.compile(rb'"pid": (\d{1,9})\b')
 
 
 def pid_of(folder: Path) -> int | None:
-    """The process of the life whose traces lie in this folder; None if it has none yet."""
+    """Return the pid of the incarnation with this folder; None if it has none yet."""
     try:
         found = _PID.search(read_regular(folder / TRACE, _MOST_BYTES))
     except OSError:
@@ -23,10 +23,10 @@ def pid_of(folder: Path) -> int | None:
 
 
 def session_of(pid: int) -> int | None:
-    """Whose child a process is at the most; None if it is gone."""
+    """Return the session of a process; None if it is gone."""
     try:
         return os.getsid(pid)
-    except (ProcessLookupError, OverflowError):  # the latter of a number that a file's name claims
+    except (ProcessLookupError, OverflowError):  # OverflowError for a number in a file name
         return None
     except OSError:
-        return 0  # it lives, and not for us
+        return 0  # it runs, and belongs to another user

@@ -1,1 +1,1 @@
-"""WHAT PEOPLE SEE, as data: rows of plain values; no text, no colour, no engine."""
+"""What commands show, as plain values: no text, no colour, no engine."""

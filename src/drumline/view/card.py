@@ -1,4 +1,4 @@
-"""Why a run failed, as one card: who fell first, how, when, how far it was, what it said, and who followed."""
+"""The failure card of a run: the cause, its time and progress, the end of its log, and later failures."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ _LAST_LINES = 8  # of a log without a traceback
 
 
 class LaterFailures(Record):
-    """Who fell after it, and what they said."""
+    """Replicas that failed after the cause with the same message."""
 
     replicas: tuple[ReplicaId, ...]
     said: str
-    is_own: bool = False  # they failed themselves, and not because of it
+    is_own: bool = False  # they failed by themselves, and not as a consequence
 
 
 class Card(Record):
-    """The cause of a run's failure with all that helps to understand it."""
+    """The cause of a failed run, with what helps to understand it."""
 
     cause: Cause
     words: str  # how it ended
     at: float | None  # UTC, seconds
-    started_at: float | None = None  # that life of it
-    progress: ReplicaProgress = ReplicaProgress()  # how far it was, or whoever is named next
+    started_at: float | None = None  # the incarnation that failed
+    progress: ReplicaProgress = ReplicaProgress()  # of the replica `progress_of`
     progress_of: ReplicaId | None = None
     lines: tuple[str, ...] = ()
-    is_traceback: bool = False  # else these are the last lines of its log
+    is_traceback: bool = False  # False: `lines` are the last lines of its log
     later_failures: tuple[LaterFailures, ...] = ()
-    stopped: tuple[ReplicaId, ...] = ()  # by drumline, since nothing was left to do for them
+    stopped: tuple[ReplicaId, ...] = ()  # by drumline, because of the failure
     python: tuple[str, str] | None = None  # the interpreter of a command that says `python`, and why this one
     corrects: Cause | None = None  # the cause that was recorded before later evidence named this one
 
@@ -101,7 +101,7 @@ def _python(folder: RunFolder, plan: Plan, name: ReplicaId) -> tuple[str, str] |
 
 
 def _moment(records: Sequence[Entry], state: RunState, cause: Cause) -> float | None:
-    """When it fell, by its keeper's clock; or when the run was over, if nobody's end decided that."""
+    """Return when the cause failed, by its keeper's clock; or when the run ended, if no exit decided that."""
     ends = [
         (record.event.at_seconds, record)
         for record in records
@@ -111,7 +111,7 @@ def _moment(records: Sequence[Entry], state: RunState, cause: Cause) -> float | 
     own = [(at, record) for at, record in ends if _is_end_of(record, cause)]
     first = own if cause.exit.seen else [(at, record) for at, record in ends if at == decided]
     for at_seconds, record in first:
-        since = record.since_boot - at_seconds  # it may be told much later than it was; a reboot makes that a guess
+        since = record.since_boot - at_seconds  # it may be recorded much later; after a reboot this is an estimate
         return record.at - since if since >= 0 else record.at
     return records[-1].at if records else None
 
@@ -133,9 +133,9 @@ def _started(records: Sequence[Entry], cause: Cause, name: ReplicaId) -> float |
 
 
 def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
-    """What it said at its end: the traceback, trimmed, or else its last lines.
+    """Return the shortened traceback at the end of a log, or else its last lines.
 
-    Of one that others gave up, what it raised when it was woken to be stopped says nothing: its last lines before that.
+    An exception that a replica raised only because it was stopped is not shown, but the lines before it.
     """
     error: Error | None = read_error(traces / ERROR) if has_failed else None
     kept = find_raised(text_lines(error.traceback.encode(errors="replace"))) if error else []
@@ -147,12 +147,12 @@ def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
     return tuple([line for line in before if line.strip()][-_LAST_LINES:]), False
 
 
-def _others(state: RunState, culprit: ReplicaId) -> tuple[tuple[LaterFailures, ...], tuple[ReplicaId, ...]]:
-    """Who fell because of it, by what they said, and who was stopped."""
+def _others(state: RunState, cause: ReplicaId) -> tuple[tuple[LaterFailures, ...], tuple[ReplicaId, ...]]:
+    """Return the replicas that failed later, by message, and those that were stopped."""
     said: dict[tuple[str, bool], list[ReplicaId]] = {}
     stopped: list[ReplicaId] = []
     for name, each in state.replicas.items():
-        if name == culprit or each.exit is None or each.exit.ok:
+        if name == cause or each.exit is None or each.exit.ok:
             continue
         if each.phase is Phase.FAILED:
             words = each.evidence.said if each.evidence else describe_exit(each.exit)

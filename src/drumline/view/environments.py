@@ -12,7 +12,7 @@ from drumline.runtime.environment import MARK, is_ready, kept, last_used, take_l
 
 
 class EnvironmentRow(Record):
-    """One environment: what it is made of, and who wants it."""
+    """One environment: its packages, and the run or project that uses it."""
 
     name: str
     path: str
@@ -24,7 +24,7 @@ class EnvironmentRow(Record):
 
 
 def environment_rows(root: str) -> list[EnvironmentRow]:
-    """Everything below the folder of environments, by name."""
+    """Return the environments in this folder, sorted by name."""
     return [_row(folder) for folder in kept(root) if os.path.isdir(folder)]  # noqa: PTH112
 
 
@@ -49,7 +49,7 @@ def _row(folder: str) -> EnvironmentRow:
 def _is_taken(folder: str) -> bool:
     try:
         lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # somebody else's
+    except OSError:  # of another user
         return False
     if lock is not None:
         os.close(lock)

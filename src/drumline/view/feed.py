@@ -1,4 +1,4 @@
-"""A run as it goes: changes of state and lines of logs, merged in the order of their times."""
+"""Follow a run: changes of state and lines of logs, merged in the order of their times."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from drumline.words import count, decimal_size, format_duration, printable
 
 
 class Lines(Record):
-    """Whole lines of one replica's log that were written by one moment; or what drumline says of the run itself."""
+    """Complete lines of one replica's log with the same time; or a notice of drumline about the run."""
 
     at: float
     id: str
     data: bytes
     attempt: int = 0
     exact: bool = True
-    life: int = 0  # in this attempt
+    incarnation: int = 0  # in this attempt
     is_from_log: bool = True
 
 
 class Change(Record):
-    """A run or a replica has come into another state."""
+    """A change of the phase of a run or a replica."""
 
     at: float
     id: str
@@ -58,23 +58,23 @@ class Change(Record):
     reason: str = ""
     message: str = ""
     exit: Exit | None = None
-    life: int = 0  # in this attempt
+    incarnation: int = 0  # in this attempt
 
 
 Item = Lines | Change
 
-# Read at once: of all logs together, and of each, however many there are.
+# Read at once: of all logs together, and of each.
 _BYTES_OF_ALL = 1 << 22
 _BYTES_OF_EACH = 1 << 16
 
 
 class _Log:
-    """One life's log, and what was read of it and not shown yet."""
+    """The log of one incarnation, and what was read of it and not yet shown."""
 
-    def __init__(self, name: str, attempt: int, life: int, folder: Path) -> None:
+    def __init__(self, name: str, attempt: int, incarnation: int, folder: Path) -> None:
         self.id = name
         self.attempt = attempt
-        self.life = life
+        self.incarnation = incarnation
         self.folder = folder
         self.reader = LogReader(folder)
         self.started: float | None = None
@@ -84,33 +84,32 @@ class _Log:
         self._last = 0.0
 
     def read(self, now: float, *, over: bool, size: int) -> None:
-        """Read on, unless what was read is still waiting; `size` bytes are enough."""
+        """Read up to `size` more bytes, unless lines are still pending."""
         if self.done or self.started is None or self.waiting:
             return
         ended = over or self.ended is not None
         for block in self.reader.read(until=now, ended=ended, size=size):
-            # Marks are made a moment later: no line is older than its replica or younger than its end. Nor is one
-            # older than the line before it, whatever was done to the clock.
+            # Marks are made a moment later: the time of a line is between the start and the end of its replica, and
+            # never before that of the previous line, even if the clock was changed.
             self._last = max(self._last, self.started, block.at)
             at = self._last if self.ended is None else min(self._last, self.ended)
-            self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact, self.life))
+            self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact, self.incarnation))
         self.done = ended and not self.waiting and not self.reader.has_more
 
     def take(self, horizon: float) -> list[Lines]:
-        """What is not younger than this."""
+        """Return the pending lines up to this time."""
         ready = bisect_right(self.waiting, horizon, key=lambda item: item.at)
         taken, self.waiting = self.waiting[:ready], self.waiting[ready:]
         return taken
 
 
 def _order(item: Item) -> tuple[float, int, int, int]:
-    """By time; at the same moment who starts comes before its lines, those before its end, that before its return.
+    """Return a key that sorts by time; at the same time: start, lines, end, restart of a replica.
 
-    What the journal has of one moment stays in its order: clocks of hosts are not ours, and what they say was earlier
-    than the record before it happened at that record's moment.
+    Entries of the journal keep their order: a host whose clock differs may report an earlier time.
     """
     rank = int(item.is_from_log) if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
-    return item.at, item.attempt, item.life, rank
+    return item.at, item.attempt, item.incarnation, rank
 
 
 class Feed:
@@ -131,19 +130,19 @@ class Feed:
         self._attempt = attempt
         self._since = since
         self._journal = JournalReader(folder.journal_file, self.plan)
-        self._moment = 0.0  # of the last record; the clock on the wall may go back, a run does not
+        self._moment = 0.0  # of the last entry; never decreases, even if the clock does
         self._stalled_at = 0.0  # when a stalled run took its last step
         self._held: list[Item] = []
         self._logs: dict[tuple[ReplicaId, int, int], _Log] = {}  # by replica, attempt and incarnation
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.state.phase.is_final
 
     @property
     def final_cause(self) -> Cause | None:
-        """The cause of a run that has failed or fails for good, as soon as it is known."""
+        """Return the cause of a run that has failed or fails for good, when it is known."""
         return self.state.known_cause
 
     def stalled(self, now: float) -> StepsStalled | None:
@@ -154,7 +153,7 @@ class Feed:
         return stalled.replace(seconds=max(stalled.seconds, now - self._stalled_at))
 
     def poll(self, now: float) -> list[Item]:
-        """Return what happened since the last time, in order; call again until nothing comes."""
+        """Return what is new since the last call, in order; call again until nothing is returned."""
         items = self._held
         for record in self._journal.read():
             self._moment = max(self._moment, record.at)
@@ -163,7 +162,7 @@ class Feed:
             items.extend(self._changes(record, self._moment))
         logs = [log for log in self._logs.values() if not log.done]
         size = max(_BYTES_OF_EACH, _BYTES_OF_ALL // max(1, len(logs)))
-        horizon = math.inf  # whoever has more to read may still bring something from here on
+        horizon = math.inf  # a log with more to read may have later lines
         for log in logs:
             log.read(now, over=self.is_over, size=size)
             if log.waiting and log.reader.has_more:
@@ -176,11 +175,11 @@ class Feed:
         return items[:ready]
 
     def unfinished(self) -> dict[str, bytes]:
-        """The lines that have begun and not ended, by replica: progress bars."""
+        """Return the incomplete last lines, by replica: progress bars."""
         return {log.id: log.reader.unfinished for log in self._logs.values() if not log.done and log.reader.unfinished}
 
     def incarnations(self) -> dict[ReplicaId, IncarnationTraces]:
-        """Who of the line runs now, and since when."""
+        """Return the running incarnations."""
         return {
             replica: IncarnationTraces(log.folder, log.started)
             for (replica, attempt, _), log in self._logs.items()
@@ -195,7 +194,7 @@ class Feed:
         restarted = after.attempt != before.attempt and not resumed
         same = folded.before_restart
         items: list[Item] = []
-        # A run begins before its replicas do, runs when the last of them does, and waits when its helpers are done.
+        # A run starts before its replicas, is RUNNING when all of them are, and PENDING when its helpers have ended.
         changed = not restarted and (after.phase, after.waits) != (before.phase, before.waits)
         own = []
         if changed and not after.phase.is_final:
@@ -220,7 +219,7 @@ class Feed:
                 left = ReplicaState(Phase.RESTARTING, old.incarnation, event.exit, reason_of(event.exit))
                 items.extend(self._replica_change(at, replica, attempt, old, left))
                 if new.incarnation == left.incarnation:
-                    continue  # it has not returned yet
+                    continue  # it has not restarted yet
                 old = left
             items.extend(self._replica_change(at, replica, attempt, old, new))
         if not own_first:
@@ -232,16 +231,16 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
-        for each in after.revivals[len(before.revivals) :]:  # behind the life of whoever fell
-            fell = before.state_of(each.cause.replica) if each.cause.replica else None
-            life = fell.incarnation + 1 if fell else 0
-            items.append(self._remark(at, describe_revival(each), after, life))
+        for each in after.revivals[len(before.revivals) :]:  # after the incarnation that failed
+            failed = before.state_of(each.cause.replica) if each.cause.replica else None
+            incarnation = failed.incarnation + 1 if failed else 0
+            items.append(self._notice(at, describe_revival(each), after, incarnation))
         said = [f"Warning: {each}" for each in after.warnings[len(before.warnings) :]] + _steps(before, after, event)
         if isinstance(event, ProjectCarried):
             said += [_synced(event)]
         if after.tensorboard_address not in ("", before.tensorboard_address):
             said += [f"TensorBoard: {after.tensorboard_address}"]
-        items += [self._remark(at, each, after) for each in said]
+        items += [self._notice(at, each, after) for each in said]
         return items if after.attempt >= self._since else []
 
     def _replica_change(
@@ -261,7 +260,7 @@ class Feed:
             yield Change(at, self._spell(replica), *own)
 
     def _open_logs(self, state: RunState) -> None:
-        """Open everybody's log of an attempt; helpers work before the first one, and again when a run is resumed."""
+        """Open all logs of an attempt; helpers run before the first one, and again when a run is resumed."""
         for replica in self.plan.all_ids:
             if not replica.is_helper:
                 self._open_log(replica, state.attempt)
@@ -270,17 +269,24 @@ class Feed:
 
     def _open_log(self, replica: ReplicaId, attempt: int, incarnation: int = 0) -> None:
         if self._wanted(replica) and self._attempt in (None, attempt) and attempt >= self._since:
-            kept_as = 0 if replica.is_helper else attempt  # who helps knows no attempts
+            kept_as = 0 if replica.is_helper else attempt  # helpers belong to no attempt
             folder = self._folder.path / trace_dir(replica, kept_as, incarnation)
             self._logs[replica, kept_as, incarnation] = _Log(self._spell(replica), attempt, incarnation, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
-        """Whether it was asked for; TensorBoard is, by its own name."""
+        """Return whether its log was asked for; that of TensorBoard only by name."""
         return replica != TENSORBOARD if self._replicas is None else replica in self._replicas
 
-    def _remark(self, at: float, words: str, state: RunState, life: int = 0) -> Lines:
-        """What drumline itself says of the run."""
-        return Lines(at, self._folder.id, f"{printable(words)}\n".encode(), state.attempt, life=life, is_from_log=False)
+    def _notice(self, at: float, words: str, state: RunState, incarnation: int = 0) -> Lines:
+        """Return a notice of drumline about the run."""
+        return Lines(
+            at,
+            self._folder.id,
+            f"{printable(words)}\n".encode(),
+            state.attempt,
+            incarnation=incarnation,
+            is_from_log=False,
+        )
 
     def _restarting(self, at: float, state: RunState) -> Change:
         cause = state.causes[-1]
@@ -295,21 +301,21 @@ class Feed:
         if ending and ending.reason == PREEMPTED:
             message = f"{f'{message}; ' if message else ''}`drumline resume {self._folder.id}` goes on with it"
         reason, last = ending.reason if ending else "", max(state.incarnations.values(), default=0)
-        return Change(at, self._folder.id, state.phase, state.attempt, reason, message, life=last)
+        return Change(at, self._folder.id, state.phase, state.attempt, reason, message, incarnation=last)
 
     def _spell(self, replica: ReplicaId | None) -> str:
         return f"{self._folder.id}.{replica}" if replica else self._folder.id
 
 
 def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
-    """Whether a replica that has ended comes back in this attempt, or has begun to."""
+    """Return whether a replica that has ended restarts in this attempt."""
     new = state.replicas.get(replica)
     waits = replica in state.reviving and state.ending is None
     return new is not None and (waits or new.incarnation > old.incarnation)
 
 
 def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
-    """Whether the run takes no steps any more, or takes some again."""
+    """Return the notices that the run is stalled, or takes steps again."""
     if isinstance(event, StepsStalled) and after.stalled is event:
         return [f"Warning: stalled: {describe_stall(event)}"]
     if isinstance(event, StepsResumed) and before.stalled and not after.stalled:
@@ -318,7 +324,7 @@ def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
 
 
 def _synced(event: ProjectCarried) -> str:
-    """How much was carried, to how many, and what of it had to travel if they had some of it."""
+    """Return how much was copied to how many hosts, and how much of it was sent."""
     hosts = f" to {count(event.hosts, 'host')}" if event.hosts else ""
     sent = (
         ""

@@ -1,4 +1,4 @@
-"""Where the time of a run went: its journal, and the steps that its logs, reports and files show, with their times."""
+"""Read how the time of a run was spent: from its journal, and from the steps in logs, reports and files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from drumline.store.summary import History, moment_of
 from drumline.view.steps import step_sources
 
 _PIECE_BYTES = 1 << 16
-_MOST_BYTES = 1 << 20  # of a log; what is regained later than that is not known
+_MOST_BYTES = 1 << 20  # of a log; a later first new step is not known
 _MOST_MARKS = _MOST_BYTES // MARK.size
 _TAIL_BYTES = 1 << 14
-_LAPSES_BYTES = 1 << 18  # of a log, in which times without a step are looked for: reading more takes too long
-_FEW = 20  # steps that tell the stride
+_LAPSES_BYTES = 1 << 18  # of a log in which lapses are searched: more takes too long
+_FEW = 20  # steps, enough to know the stride
 _LATEST = 1e11  # a time beyond this is damage
 _STEP = struct.Struct(STEP_FORMAT)
 _EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|testing)(?:\b|_)")
@@ -50,19 +50,19 @@ _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)
 
 
 class _LogTraces(Record):
-    """One life of the replica whose steps count: its traces, when it began on the wall and in the run's life."""
+    """One incarnation of the replica whose steps count: its folder, and its start (UTC; since the start of the run)."""
 
     folder: Path
     began_at: float
     began: float
 
     def point(self, counted: Counted, at: float) -> Point:
-        """A step at this time on the wall."""
+        """Return a step at this time (UTC)."""
         return Point(self.began + max(0.0, at - self.began_at), counted.step, counted.epoch, counted.steps)
 
 
 def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | None:
-    """Account for a run's life so far; None for one that nobody has begun to look after."""
+    """Return how the time of a run was spent so far; None for a run without a supervisor."""
     if not history.records:
         return None
     events = _events(history.records)
@@ -74,7 +74,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
         steps = _steps_of(folder, replica, timeline, history.records, events, noticed)
         if steps:
             break
-    for key in noticed.keys() - steps.keys():  # it took steps, and left only the first to be seen
+    for key in noticed.keys() - steps.keys():  # only its first step is known
         first = noticed[key].replace(step=None)
         steps[key] = Steps(first, first, is_known=False)
     for key, lapse in _stalls(events):
@@ -85,7 +85,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
 
 
 def _events(records: Sequence[Entry]) -> list[TimedEvent]:
-    """The journal by the clock of the run's own life, which begins with it and never goes back."""
+    """Return the events with their times since the start of the run, which never decrease."""
     passed, found = 0.0, []
     for before, record in zip((records[0], *records[:-1]), records, strict=True):
         passed += moment_of(record).seconds_since(moment_of(before))
@@ -94,7 +94,7 @@ def _events(records: Sequence[Entry]) -> list[TimedEvent]:
 
 
 def _stalls(events: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
-    """The times without a step that were recorded and are over, by attempt."""
+    """Yield the recorded stalls that are over, by attempt."""
     stalled: StepsStalled | None = None
     for each in events:
         event = each.event
@@ -106,7 +106,7 @@ def _stalls(events: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
 
 
 def _noticed(events: Sequence[TimedEvent]) -> dict[Key, Point]:
-    """The first step of each attempt, as far as its supervisor noticed one."""
+    """Return the first step of each attempt, as far as its supervisor saw one."""
     return {
         (each.event.attempt, 0): Point(each.at - max(0.0, each.since_boot - each.event.at_seconds), each.event.step)
         for each in events
@@ -122,14 +122,16 @@ def _steps_of(
     events: Sequence[TimedEvent],
     noticed: Mapping[Key, Point],
 ) -> dict[Key, Steps]:
-    """What one replica showed of its steps in each uptime."""
+    """Return the steps of one replica in each uptime."""
     found: dict[Key, Steps] = {}
     reached: Point | None = None
     for uptime in timeline.uptimes:
-        life = _life(folder, replica, uptime, records, events)
+        traces = _traces_of(folder, replica, uptime, records, events)
         first = noticed.get(uptime.key)
-        steps = life and (
-            _read_log(life, reached, first) or _read_noted(life, reached, first) or _read_report(life, reached, first)
+        steps = traces and (
+            _read_log(traces, reached, first)
+            or _read_noted(traces, reached, first)
+            or _read_report(traces, reached, first)
         )
         if steps:
             found[uptime.key] = steps
@@ -137,7 +139,7 @@ def _steps_of(
     return found
 
 
-def _life(
+def _traces_of(
     folder: RunFolder, replica: ReplicaId, uptime: Uptime, records: Sequence[Entry], events: Sequence[TimedEvent]
 ) -> _LogTraces | None:
     own = (replica, *uptime.key)
@@ -151,13 +153,13 @@ def _life(
     return None
 
 
-def _read_log(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
-    """The first step that a log shows, the last, and the first that is not behind what was reached before."""
+def _read_log(traces: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
+    """Return the first step of a log, the last, and the first that had not been reached before."""
     reader, seen, text = StepReader(), list[Counted](), bytearray()
     regained: Counted | None = None
     is_whole = False
     try:
-        with open(life.folder / LOG, "rb", opener=open_regular) as log:
+        with open(traces.folder / LOG, "rb", opener=open_regular) as log:
             while log.tell() < _MOST_BYTES and not (regained and len(seen) >= _FEW and log.tell() >= _LAPSES_BYTES):
                 data = log.read(_PIECE_BYTES)
                 if is_whole := not data:
@@ -171,20 +173,20 @@ def _read_log(life: _LogTraces, reached: Point | None, noticed: Point | None) ->
         return None
     if not seen:
         return None
-    lapses, usual = _read_lapses(life, seen, bytes(text))
-    last = seen[-1] if is_whole else _last(life.folder, seen[-1])
-    first_at, regained_at = (each and written_by(life.folder, each.end - 1) for each in (seen[0], regained))
+    lapses, usual = _read_lapses(traces, seen, bytes(text))
+    last = seen[-1] if is_whole else _last(traces.folder, seen[-1])
+    first_at, regained_at = (each and written_by(traces.folder, each.end - 1) for each in (seen[0], regained))
     if first_at is not None:
-        first = life.point(seen[0], first_at)
+        first = traces.point(seen[0], first_at)
     elif noticed:
         first = Point(noticed.at, seen[0].step, seen[0].epoch, seen[0].steps)
     else:
-        return None  # nobody saw when
-    last_at = written_by(life.folder, last.end - 1, exactly=False)
+        return None  # its time is not known
+    last_at = written_by(traces.folder, last.end - 1, exactly=False)
     return Steps(
         first=first,
-        last=life.point(last, life.began_at + first.at - life.began if last_at is None else last_at),
-        regained=life.point(regained, regained_at) if regained and regained_at is not None else None,
+        last=traces.point(last, traces.began_at + first.at - traces.began if last_at is None else last_at),
+        regained=traces.point(regained, regained_at) if regained and regained_at is not None else None,
         is_known=regained_at is not None if regained else is_whole,
         stride=usual_stride(seen),
         lapses=lapses,
@@ -193,10 +195,10 @@ def _read_log(life: _LogTraces, reached: Point | None, noticed: Point | None) ->
     )
 
 
-def _read_lapses(life: _LogTraces, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
-    """The times without a step in a log, by its marks and by what it says there, and the usual time of a step."""
-    times = times_of(life.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)  # a bar is there before its end
-    dated = [(each.end, life.point(each, at)) for each, at in zip(seen, times, strict=True) if at is not None]
+def _read_lapses(traces: _LogTraces, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
+    """Return the lapses in a log, by its marks and its text, and the usual time of a step."""
+    times = times_of(traces.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)  # a bar is there before its end
+    dated = [(each.end, traces.point(each, at)) for each, at in zip(seen, times, strict=True) if at is not None]
 
     def says(number: int) -> str:
         return _kind_of(text[dated[number - 1][0] : dated[number][0]])
@@ -205,12 +207,12 @@ def _read_lapses(life: _LogTraces, seen: Sequence[Counted], text: bytes) -> tupl
 
 
 def _kind_of(text: bytes) -> str:
-    """What a run does without taking steps, by what it says meanwhile."""
+    """Return the kind of lapse in which a run prints this text."""
     return "evaluating" if _EVALUATES.search(text) else "saving" if _SAVES.search(text) else "idle"
 
 
 def _last(folder: Path, before: Counted) -> Counted:
-    """The last step of a log that is longer than what was read of it."""
+    """Return the last step of a log that was not read completely."""
     tail, start = read_end(folder / LOG, _TAIL_BYTES)
     progress = read_progress(tail, is_cut=start > 0)
     if progress.step is None and progress.epoch is None:
@@ -219,17 +221,17 @@ def _last(folder: Path, before: Counted) -> Counted:
     return found if found.order > before.order else before
 
 
-def _read_noted(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
-    """Return the steps that were reported or written for TensorBoard, as the supervisor dated them beside the log."""
-    points = _read_points(life)
+def _read_noted(traces: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
+    """Return the steps that were reported or written for TensorBoard, with the times that the supervisor recorded."""
+    points = _read_points(traces)
     if noticed and noticed.step is not None and points and noticed.at <= points[0].at:
         points.insert(0, noticed)
     if not points:
         return None
-    marks, _ = read_marks(life.folder, _MOST_MARKS)
+    marks, _ = read_marks(traces.folder, _MOST_MARKS)
 
     def says(number: int) -> str:
-        return _kind_of(_written_between(life, marks, points[number - 1].at, points[number].at))
+        return _kind_of(_written_between(traces, marks, points[number - 1].at, points[number].at))
 
     lapses, usual = find_lapses(points, says)
     return Steps(
@@ -238,48 +240,48 @@ def _read_noted(life: _LogTraces, reached: Point | None, noticed: Point | None) 
         regained=next((point for point in points if reached is None or point.order >= reached.order), None),
         lapses=lapses,
         usual_seconds=usual,
-        then=_kind_of(_written_between(life, marks, points[-1].at, math.inf)),
+        then=_kind_of(_written_between(traces, marks, points[-1].at, math.inf)),
     )
 
 
-def _read_points(life: _LogTraces) -> list[Point]:
-    """Return the dated steps, as far as they never go back in time; the last ones, if there are very many."""
-    data, _ = read_end(life.folder / STEPS, _MOST_BYTES // _STEP.size * _STEP.size)
+def _read_points(traces: _LogTraces) -> list[Point]:
+    """Return the recorded steps with increasing times; the last ones if there are very many."""
+    data, _ = read_end(traces.folder / STEPS, _MOST_BYTES // _STEP.size * _STEP.size)
     points: list[Point] = []
     for at, epoch, step in _STEP.iter_unpack(data[: len(data) - len(data) % _STEP.size]):
         if abs(at) < _LATEST and max(epoch, step) >= 0:
-            point = life.point(Counted(0, step if step >= 0 else None, epoch if epoch >= 0 else None), at)
+            point = traces.point(Counted(0, step if step >= 0 else None, epoch if epoch >= 0 else None), at)
             if not points or point.at >= points[-1].at:
                 points.append(point)
     return points
 
 
-def _written_between(life: _LogTraces, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
-    """Return what a log says between two times of the run's life, by its marks; the end of it, if that is much."""
-    times = [life.began + max(0.0, abs(at) - life.began_at) for at, _ in marks]
+def _written_between(traces: _LogTraces, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
+    """Return what a log says between two times, by its marks; only the end if that is much."""
+    times = [traces.began + max(0.0, abs(at) - traces.began_at) for at, _ in marks]
     first, last = bisect_right(times, start), bisect_right(times, end)
     begin = marks[first - 1][1] if first else 0
     if last <= first:
         return b""
     try:
-        with open(life.folder / LOG, "rb", opener=open_regular) as log:
+        with open(traces.folder / LOG, "rb", opener=open_regular) as log:
             log.seek(max(begin, marks[last - 1][1] - _PIECE_BYTES))
             return log.read(marks[last - 1][1] - log.tell())
     except OSError:
         return b""
 
 
-def _read_report(life: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
-    """What a script reported: its last step; its first is in a report of a short life, or was noticed."""
-    report = read_report(life.folder / REPORT)
+def _read_report(traces: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
+    """Return the steps of a report: its last step; the first if it is in the report, or was noticed."""
+    report = read_report(traces.folder / REPORT)
     if report is None or report.since_step is None:
         return None
     if report.at_seconds - report.since_seconds <= RECENT_SECONDS:
-        first = Point(life.began + max(0.0, report.since_seconds - life.began_at), report.since_step)
+        first = Point(traces.began + max(0.0, report.since_seconds - traces.began_at), report.since_step)
     elif noticed and noticed.step is not None:
         first = noticed
     else:
         return None
-    last = Point(life.began + max(0.0, report.at_seconds - life.began_at), report.step)
+    last = Point(traces.began + max(0.0, report.at_seconds - traces.began_at), report.step)
     behind = reached is not None and first.order <= reached.order
     return Steps(first, last, is_known=not behind or last.order < (reached or last).order)

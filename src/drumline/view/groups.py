@@ -1,4 +1,4 @@
-"""A plan as a person wants to see it: replicas that are alike in one row."""
+"""The replicas of a plan for display, equal ones in one group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from drumline.words import count, listed
 
 
 class ReplicaGroup(Record):
-    """One or several replicas of a role that run the same with the same claims."""
+    """Replicas of a role with the same command and resources."""
 
     replicas: str
     size: int
@@ -20,7 +20,7 @@ class ReplicaGroup(Record):
 
 
 def group_replicas(plan: Plan) -> list[ReplicaGroup]:
-    """The replicas of a plan, neighbours that are alike together."""
+    """Return the replicas of a plan, equal neighbours in one group."""
     groups: list[list[Replica]] = []
     for replica in plan.replicas:
         if groups and _alike(groups[-1][0], replica):

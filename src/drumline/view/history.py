@@ -1,4 +1,4 @@
-"""What the replicas of a run have used from its start to its end, or up to now."""
+"""What the replicas of a run used from its start to its end, or until now."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ Value = Callable[[Sample], float | None]
 
 
 class ReplicaUse(Record):
-    """A replica, and every sample of all its lives in the order of time."""
+    """A replica, and the samples of all its incarnations in the order of time."""
 
     id: str
     samples: tuple[Sample, ...]
 
 
 class RunUse(Record):
-    """A run, from when to when it was sampled, and its replicas."""
+    """A run, the time in which it was sampled, and its replicas."""
 
     run: RunRow
     start: float
@@ -42,16 +42,16 @@ class Extent(Record):
 
 
 def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
-    """Read the samples of the replicas that are meant; raise DrumlineError if the run cannot be read."""
+    """Read the samples of these replicas; raise DrumlineError if the run cannot be read."""
     history = read_history(folder)
     replicas = []
     for replica in target.replicas(history.plan):
-        lives = [
-            life
+        dirs = [
+            each
             for attempt in range(history.state.attempt + 1)
-            for life in incarnation_dirs(folder.path, replica, attempt)
+            for each in incarnation_dirs(folder.path, replica, attempt)
         ]
-        samples = [sample for life in lives for sample in read_samples(life / METRICS)]
+        samples = [sample for each in dirs for sample in read_samples(each / METRICS)]
         samples.sort(key=lambda sample: sample.at)
         replicas.append(ReplicaUse(f"{folder.id}.{replica}", tuple(samples)))
     every = [sample for replica in replicas for sample in replica.samples]
@@ -64,7 +64,7 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
 
 
 def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
-    """How a value of these samples varied; None if it was never known."""
+    """Return least, mean and most of a value; None if it was never known."""
     known = [(each, sample.seconds) for sample in samples if (each := value(sample)) is not None]
     if not known:
         return None
@@ -74,11 +74,11 @@ def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
     return Extent(min(values), mean, max(values))
 
 
-_SHORTEST_SECONDS = 1e-6  # of one step; nobody can see into less
+_SHORTEST_SECONDS = 1e-6  # of one interval
 
 
 def series(samples: Sequence[Sample], value: Value, *, start: float, end: float, width: int) -> list[float | None]:
-    """A value over time in so many steps: each the mean of what falls into it, None where nothing was known."""
+    """Return the means of a value in `width` intervals; None where it is not known."""
     step = (end - start) / width
     sums, lengths = [0.0] * width, [0.0] * width
     for sample in samples:

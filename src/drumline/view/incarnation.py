@@ -1,4 +1,4 @@
-"""One life of a replica, as whoever reads its traces has to know it."""
+"""The traces of an incarnation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.run.traces import trace_dir
 
 
 class IncarnationTraces(Record):
-    """Where it left its traces, and when it began and ended."""
+    """The folder of an incarnation, and when it started and ended."""
 
     folder: Path
     started_at: float
@@ -19,5 +19,5 @@ class IncarnationTraces(Record):
 
 
 def incarnation_dirs(run_dir: Path, replica: ReplicaId, attempt: int) -> list[Path]:
-    """The folders of all lives of a replica in an attempt, in their order."""
+    """Return the folders of all incarnations of a replica in an attempt, in order."""
     return list(takewhile(Path.is_dir, (run_dir / trace_dir(replica, attempt, number) for number in count())))

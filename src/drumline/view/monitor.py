@@ -18,7 +18,7 @@ from drumline.view.runs import RunRow, make_row
 
 
 class UsageRow(Record):
-    """A replica, or a whole run, and what it used at the last look; nothing if it does not run or nobody looked."""
+    """A replica or a whole run, and its last sample; None if it does not run or was not sampled."""
 
     id: str
     phase: str
@@ -26,7 +26,7 @@ class UsageRow(Record):
 
 
 class MonitoredRun(Record):
-    """A run as it stands, its replicas in the order of the line, and their sum if there are several."""
+    """A run, its replicas in the order of the plan, and their sum if there are several."""
 
     run: RunRow
     replicas: tuple[UsageRow, ...]
@@ -34,13 +34,13 @@ class MonitoredRun(Record):
 
     @property
     def rows(self) -> tuple[UsageRow, ...]:
-        """Every row, those of replicas that run first."""
+        """Return all rows, running replicas first."""
         running = sorted(self.replicas, key=lambda row: row.phase != Phase.RUNNING)
         return (*running, self.total) if self.total else tuple(running)
 
 
 def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
-    """Read what the replicas that are meant used last; raise DrumlineError if the run cannot be read."""
+    """Read the last samples of these replicas; raise DrumlineError if the run cannot be read."""
     supervised = is_locked(folder.lock_file)  # first: see `view.runs`
     history = read_history(folder)
     state = history.state
@@ -50,7 +50,7 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
         own = state.state_of(replica)
         phase = own.phase if own else state.phase
         if replica.is_helper and phase is not Phase.RUNNING and target.role is None:
-            continue  # it has nothing to do with the line any more, or not yet
+            continue  # it has ended, or has not started
         attempt = 0 if replica.is_helper else state.attempt
         path = folder.path / trace_dir(replica, attempt, own.incarnation if own else 0) / METRICS
         used = last_sample(path) if phase is Phase.RUNNING else None
@@ -62,9 +62,9 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
 
 
 def add_up(used: Sequence[tuple[Sample, int | None]]) -> Sample | None:
-    """What several replicas, each with its limit of memory, use together; what they share counts once.
+    """Return the sum of samples, each with its memory limit; what replicas share counts once.
 
-    Limits add up, but where one has none, the total is the machine's.
+    If one has no limit, the limit of the sum is the memory of the machine.
     """
     if not used:
         return None

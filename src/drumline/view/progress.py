@@ -1,4 +1,4 @@
-"""How far replicas are: as their scripts report it, else as logs or TensorBoard's files show it; read when asked."""
+"""Read the progress of replicas from reports of their scripts, else from logs or TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -23,43 +23,44 @@ from drumline.view.stragglers import find_stragglers
 
 TAIL_BYTES = 1 << 14
 
-_SILENT_SECONDS = 60.0  # after that much silence nobody knows how long it will take, unless it is always as silent
+_SILENT_SECONDS = 60.0  # after this silence no remaining time is shown, unless reports are always as rare
 
 
 def read_all_progress(
-    lives: Mapping[ReplicaId, IncarnationTraces], output: str, chief: ReplicaId | None, now: float
+    incarnations: Mapping[ReplicaId, IncarnationTraces], output: str, chief: ReplicaId | None, now: float
 ) -> dict[ReplicaId, ReplicaProgress]:
-    """How far each is, and who is behind of those that run; `output` is the folder in which they leave results.
+    """Return the progress of each replica, and which running ones are stragglers; `output` is the output folder.
 
-    The chief is named where these are all lives of the attempt: then files that nobody else wrote may be its.
+    `chief` is given if these are all incarnations of the attempt: then files of unknown writers may be of the chief.
     """
-    found = {name: read_replica_progress(life.folder, now, runs=life.ended_at is None) for name, life in lives.items()}
+    found = {
+        name: read_replica_progress(each.folder, now, runs=each.ended_at is None) for name, each in incarnations.items()
+    }
     if any(replica_progress.progress.loss is None for name, replica_progress in found.items() if name.role != "ps"):
-        for name, (written, at) in read_written(output, lives, chief).items():
+        for name, (written, at) in read_written(output, incarnations, chief).items():
             found[name] = _with_written(found[name], written, at)
-    ages = {name: now - life.started_at for name, life in lives.items() if life.ended_at is None}
+    ages = {name: now - each.started_at for name, each in incarnations.items() if each.ended_at is None}
     for name in find_stragglers(found, ages):
         found[name] = found[name].replace(is_behind=True)
     return found
 
 
 def read_chief_progress(home: Path, summary: Summary, now: float) -> ReplicaProgress:
-    """How far the first of a run is that goes on, found without its journal."""
+    """Return the progress of the chief of a run that is not over, without reading the journal."""
     chief = ReplicaId("chief" if "chief" in summary.replica_counts else "worker", 0)
     folder = RunFolder(home / RUNS / summary.id)
-    life = (incarnation_dirs(folder.path, chief, summary.attempt) or [folder.path / trace_dir(chief, summary.attempt)])[
-        -1
-    ]
-    started_at = _changed_at(life / TRACE) or now  # it is written to when a life begins, and when it ends
+    dirs = incarnation_dirs(folder.path, chief, summary.attempt)
+    traces = (dirs or [folder.path / trace_dir(chief, summary.attempt)])[-1]
+    started_at = _changed_at(traces / TRACE) or now  # it is written when an incarnation starts and when it ends
     try:
         output = output_dir(folder, folder.plan(), summary.directory)
     except DrumlineError:
         return ReplicaProgress()
-    return read_all_progress({chief: IncarnationTraces(life, started_at)}, output, None, now)[chief]
+    return read_all_progress({chief: IncarnationTraces(traces, started_at)}, output, None, now)[chief]
 
 
 def read_replica_progress(folder: Path, now: float, *, runs: bool = True) -> ReplicaProgress:
-    """What one life said of itself last; who does not run any more takes no time."""
+    """Return the progress of one incarnation; one that has ended has no remaining time."""
     log = folder / LOG
     at = _changed_at(log)
     tail, is_cut = read_tail(log, TAIL_BYTES) if at is not None else (b"", False)
@@ -78,7 +79,7 @@ def read_replica_progress(folder: Path, now: float, *, runs: bool = True) -> Rep
 
 
 def _reported(report: Report, progress: Progress) -> Progress:
-    """Its steps are its own and not those of a bar; of epochs it says nothing unless it does."""
+    """Return the progress of a report: its steps replace those of a bar, and its epochs if it has any."""
     epoch, epochs, steps = (_whole(report.values.get(word)) for word in ("epoch", "epochs", "steps"))
     return Progress(
         epoch=progress.epoch if epoch is None else epoch,
@@ -95,12 +96,12 @@ def _measure(report: Report) -> tuple[Pace | None, float]:
         return None, report.at_seconds
     moments = ((report.at_seconds, report.step), (report.since_seconds, report.since_step))
     pace = pace_of(moments)
-    # It says something at each step, so far as anybody knows.
+    # It is assumed to report each step.
     return pace and pace.replace(every_seconds=1 / pace.rate), report.at_seconds
 
 
 def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]:
-    """How fast a log counts, by the marks beside it, and when it last did."""
+    """Return the pace of a log by its marks, and the time of its last count."""
     tail, start = read_end(folder / LOG, TAIL_BYTES)
     points = counted(tail, progress, is_cut=start > 0)
     if len(points) < 2:
@@ -111,7 +112,7 @@ def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]
 
 
 def _timed(replica_progress: ReplicaProgress, pace: Pace | None, silence: float) -> ReplicaProgress:
-    """The same with the time to go, unless it has been silent for longer than it is by itself."""
+    """Return the progress with the remaining time, unless it is silent for longer than usual."""
     progress = replica_progress.progress
     rate = progress.rate or (pace.rate if pace and progress.step is not None else None)
     usual = max(pace.every_seconds if pace else 0.0, 1 / rate if rate else 0.0)
@@ -130,13 +131,13 @@ def _timed(replica_progress: ReplicaProgress, pace: Pace | None, silence: float)
 
 
 def _left(seconds: float | None, silence: float) -> float | None:
-    """What is left of a time after a silence; nobody knows what takes so long when it is over."""
+    """Return the remaining time after a silence; None if it is over."""
     left = None if seconds is None else seconds - max(0.0, silence)
     return None if left is None or left < 0 else left
 
 
 def _with_written(replica_progress: ReplicaProgress, written: Progress, at: float) -> ReplicaProgress:
-    """What was written for TensorBoard counts where nobody said more."""
+    """Return the progress, completed by what was written for TensorBoard."""
     if replica_progress.progress == UNKNOWN:
         return ReplicaProgress(written, at)
     if replica_progress.progress.loss is None:

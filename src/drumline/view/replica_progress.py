@@ -1,4 +1,4 @@
-"""How far a replica is, as a value."""
+"""The progress of a replica."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from drumline.run.progress import UNKNOWN, Progress
 
 
 class ReplicaProgress(Record):
-    """How far a replica is, when it said so, and how long it will take if it goes on like that."""
+    """The progress of a replica, when it was reported, and the remaining time at the current pace."""
 
     progress: Progress = UNKNOWN
     at: float | None = None  # UTC, seconds
-    pace: Pace | None = None  # as it is now, if that was measured
-    steps_per_second: float | None = None  # as its bar has it, else as it was measured
+    pace: Pace | None = None  # measured
+    steps_per_second: float | None = None  # of its bar, else measured
     eta_seconds: float | None = None  # to the end of the last epoch
     steps_eta_seconds: float | None = None  # to the last of its steps
     is_reported: bool = False

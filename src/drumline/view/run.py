@@ -1,4 +1,4 @@
-"""One run in detail: itself, its replicas, where it came from, and why earlier attempts ended."""
+"""One run in detail: its state, its replicas, its launch, and the causes of earlier attempts."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class ReplicaRow(Record):
     reason: str
     resources: Resources
     progress: ReplicaProgress = ReplicaProgress()
-    error: Error | None = None  # the exception that ended its script, if that kept it
-    waits: str = ""  # for what, if it has not started and somebody knows
-    host: str = ""  # on which it is, if that is not this one
+    error: Error | None = None  # the exception that ended its script, if it was recorded
+    waits: str = ""  # for what, if it has not started and that is known
+    host: str = ""  # if it is not this machine
 
 
 class CauseRow(Record):
@@ -62,7 +62,7 @@ class RunDetails(Record):
     plan: Plan
     replicas: tuple[ReplicaRow, ...]
     causes: tuple[CauseRow, ...]
-    revivals: tuple[Revival, ...]  # of some, while the others lived on
+    revivals: tuple[Revival, ...]  # restarts of some replicas within attempts
     warnings: tuple[str, ...]
     output_dir: str
     revision: str | None
@@ -70,36 +70,36 @@ class RunDetails(Record):
     folder: str
     chief_progress: ReplicaProgress = ReplicaProgress()
     tensorboard: TensorBoardRow | None = None  # None if there was none
-    goodput: Goodput | None = None  # None before anybody looks after it
+    goodput: Goodput | None = None  # None before it has a supervisor
     card: Card | None = None  # why it failed, if it did
     python: tuple[str, str] | None = None  # what `python` meant at the launch, and why
 
 
 class TensorBoardRow(Record):
-    """TensorBoard beside a run: where it stands, and its address while it answers."""
+    """TensorBoard beside a run: its phase, and its address while it answers."""
 
     phase: Phase
     address: str
 
 
 class _Times(Record):
-    """A replica's time in the current attempt."""
+    """When a replica started and ended in the current attempt."""
 
     started: Moment | None = None
     ended: Moment | None = None
 
 
 def run_details(folder: RunFolder, now: Moment) -> RunDetails:
-    """Read a run as it stands; raise DrumlineError if it cannot be read."""
+    """Read a run; raise DrumlineError if it cannot be read."""
     supervised = is_locked(folder.lock_file)  # first: see `view.runs`
     history = read_history(folder)
     plan, state = history.plan, history.state
     summary = summarise_history(folder, history)
     facts = read_facts(folder)
-    lives = _times(history.records, state)
+    times = _times(history.records, state)
     claims = {replica.id: replica.resources for replica in plan.replicas}
     names = (*plan.all_ids, *((TENSORBOARD,) if state.tensorboard else ()))
-    bare = [_row(name, plan, state, lives.get(name, _Times()), claims.get(name, Resources()), now) for name in names]
+    bare = [_row(name, plan, state, times.get(name, _Times()), claims.get(name, Resources()), now) for name in names]
     output = output_dir(folder, plan, str(facts.get("directory", "")))
     hosts = _hosts(folder, state.attempt) if plan.is_elsewhere else {}
     bare = [row.replace(host=hosts.get(str(row.id), "")) for row in bare]
@@ -128,7 +128,7 @@ def run_details(folder: RunFolder, now: Moment) -> RunDetails:
 
 
 def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:
-    """On which host everybody of an attempt is; nobody, if it was not placed so far."""
+    """Return the hosts of the replicas of an attempt; empty if it was not placed yet."""
     try:
         data = json.loads((folder.path / "attempts" / str(attempt) / PLACES).read_text("utf-8"))
         return {name: host for name, (host, *_) in data.items()}
@@ -137,8 +137,8 @@ def _hosts(folder: RunFolder, attempt: int) -> dict[str, str]:
 
 
 def _times(records: list[Entry], state: RunState) -> dict[ReplicaId, _Times]:
-    """When each replica of the current attempt started and ended."""
-    lives: dict[ReplicaId, _Times] = {}
+    """Return when each replica of the current attempt started and ended."""
+    times: dict[ReplicaId, _Times] = {}
     for record in records:
         event = record.event
         if not isinstance(event, ReplicaStarted | ReplicaExited):
@@ -147,37 +147,37 @@ def _times(records: list[Entry], state: RunState) -> dict[ReplicaId, _Times]:
             continue
         own = state.state_of(event.replica)
         if own and event.incarnation != own.incarnation:
-            continue  # of an earlier life
+            continue  # of an earlier incarnation
         if isinstance(event, ReplicaStarted):
-            lives.setdefault(event.replica, _Times(moment_of(record)))
+            times.setdefault(event.replica, _Times(moment_of(record)))
         else:
-            life = lives.get(event.replica, _Times())
-            lives[event.replica] = life.replace(ended=_end(record, event, life.started))
-    return lives
+            span = times.get(event.replica, _Times())
+            times[event.replica] = span.replace(ended=_end(record, event, span.started))
+    return times
 
 
 def _end(record: Entry, event: ReplicaExited, started: Moment | None) -> Moment:
-    """When it ended: as its keeper saw it, if that fits; a supervisor that was away wrote it down much later."""
+    """Return when it ended: by its keeper if possible, since a new supervisor may record it much later."""
     written = moment_of(record)
     if started and started.boot == record.boot and started.since_boot <= event.at_seconds <= record.since_boot:
         return Moment(record.at - record.since_boot + event.at_seconds, event.at_seconds, record.boot)
     return written
 
 
-def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Times, resources: Resources, now: Moment) -> ReplicaRow:
+def _row(name: ReplicaId, plan: Plan, state: RunState, span: _Times, resources: Resources, now: Moment) -> ReplicaRow:
     own = state.state_of(name)
     phase = own.phase if own else state.phase
     if name in state.reviving and phase.is_final and state.ending is None:
         phase = Phase.RESTARTING
-    until = life.ended or (None if phase.is_final else now)
+    until = span.ended or (None if phase.is_final else now)
     return ReplicaRow(
         id=name,
         phase=phase,
         is_chief=name == plan.chief,
         attempt=0 if name.is_helper else state.attempt,
         incarnation=own.incarnation if own else 0,
-        started_at=life.started.at if life.started else None,
-        duration_seconds=until.seconds_since(life.started) if life.started and until else None,
+        started_at=span.started.at if span.started else None,
+        duration_seconds=until.seconds_since(span.started) if span.started and until else None,
         exit=own.exit if own else None,
         reason=own.reason if own else "",
         resources=resources,
@@ -188,15 +188,15 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, life: _Times, resources: 
 def _with_progress(
     folder: RunFolder, state: RunState, rows: list[ReplicaRow], output: str, now: Moment
 ) -> tuple[ReplicaRow, ...]:
-    """The same rows, with how far each replica is, who is behind of those that run, and what ended whom."""
-    lives: dict[ReplicaId, IncarnationTraces] = {}
+    """Return the rows with progress, stragglers and the errors of replicas that ended."""
+    incarnations: dict[ReplicaId, IncarnationTraces] = {}
     for row in rows:
         own = state.state_of(row.id)
         if own and row.started_at is not None and not row.id.is_helper:
             traces = folder.path / trace_dir(row.id, row.attempt, own.incarnation)
             ended_at = None if row.phase is Phase.RUNNING else row.started_at + (row.duration_seconds or 0.0)
-            lives[row.id] = IncarnationTraces(traces, row.started_at, ended_at)
+            incarnations[row.id] = IncarnationTraces(traces, row.started_at, ended_at)
     chief = next((row.id for row in rows if row.is_chief), None)
-    by_replica = read_all_progress(lives, output, chief, now.at)
-    errors = {name: read_error(life.folder / ERROR) for name, life in lives.items() if life.ended_at is not None}
+    by_replica = read_all_progress(incarnations, output, chief, now.at)
+    errors = {name: read_error(each.folder / ERROR) for name, each in incarnations.items() if each.ended_at is not None}
     return tuple(row.replace(progress=by_replica.get(row.id, row.progress), error=errors.get(row.id)) for row in rows)

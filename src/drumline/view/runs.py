@@ -1,4 +1,4 @@
-"""Runs, the newest first: a row for each, from the index where it holds and from the folder where it does not."""
+"""List runs, newest first: from the index where it is up to date, else from their folders."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from drumline.store.summary import summarise
 
 
 class RunRow(Record):
-    """One run as it stands."""
+    """One run."""
 
     summary: Summary
-    duration_seconds: float | None  # so far, if it goes on
+    duration_seconds: float | None  # so far, if it is not over
     supervisor_gone: bool
     stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
     reach: Reachability | None = (
@@ -34,12 +34,12 @@ class RunRow(Record):
 
     @property
     def unreachable(self) -> str:
-        """Why the supervisor cannot be asked how the run stands; empty if it can be, or if it is gone."""
+        """Return why the supervisor cannot be reached; empty if it can be, or if it is gone."""
         return self.reach.problem if self.reach and not self.supervisor_gone else ""
 
 
 class Listing(Record):
-    """Runs, whether there are older ones, and what is wrong with those that cannot be read."""
+    """Runs, whether there are older ones, and the problems of those that cannot be read."""
 
     runs: tuple[RunRow, ...]
     has_more: bool
@@ -47,7 +47,7 @@ class Listing(Record):
 
 
 def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
-    """The last runs, or the last of one project; the newest first."""
+    """Return the last runs, or the last of one project; newest first."""
     ids = run_ids(home)
     if not ids:
         return Listing((), has_more=False, problems=())
@@ -61,7 +61,7 @@ def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit:
 
 
 def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reachability | None = None) -> RunRow:
-    """A run as it stands now."""
+    """Return the row of a run."""
     duration = summary.duration_seconds
     if not summary.is_final and summary.started_at is not None:
         started = Moment(summary.started_at, summary.started_since_boot or 0.0, summary.started_boot or "")
@@ -79,7 +79,7 @@ def _stall(summary: Summary, now: float) -> StepsStalled | None:
 
 
 class _Reader:
-    """Reads rows of one project, or of all; remembers which it had to read from their folders."""
+    """Reads rows of one project, or of all; records which ones were read from their folders."""
 
     def __init__(self, home: Path, now: Moment, directory: str | None) -> None:
         self._runs = home / RUNS
@@ -89,11 +89,11 @@ class _Reader:
         self.problems: dict[str, str] = {}
 
     def read_index(self, index: Index, ids: set[str], most: int | None) -> list[RunRow]:
-        """Take what the index has; what it lacks, or has of another journal, is read anew and put right there."""
+        """Return the rows of the index; missing and outdated ones are read from folders and written to it."""
         known = index.ids()
         missing = self.read_folders(ids - known)
-        there = known & ids  # and not what somebody puts into the index while we look
-        kept = (summary for summary in index.rows(self._directory) if summary.id in there)
+        indexed = known & ids  # without runs that are added to the index meanwhile
+        kept = (summary for summary in index.rows(self._directory) if summary.id in indexed)
         checked = (row for summary in kept if (row := self._check(summary)) is not None)
         rows = list(islice(merge(missing, checked, key=_number, reverse=True), most))
         if self._fresh:
@@ -103,15 +103,15 @@ class _Reader:
         return rows
 
     def read_folders(self, ids: Iterable[str]) -> list[RunRow]:
-        """Read these runs from their folders, the newest first."""
+        """Read these runs from their folders, newest first."""
         newest_first = sorted(ids, key=int, reverse=True)
         return [row for run in newest_first if (row := self._read(run)) is not None]
 
     def _check(self, summary: Summary) -> RunRow | None:
-        # The lock first: a run that ends after this look is seen as over, never as left alone.
+        # The lock first: a run that ends after this check is shown as over, never as without a supervisor.
         try:
             supervised = summary.is_final or is_locked(self._folder(summary.id).lock_file)
-        except OSError:  # damage, of which the next line tells
+        except OSError:  # the next line reports the damage
             return self._read(summary.id)
         if stamp_of(self._folder(summary.id).journal_file) != summary.stamp:
             return self._read(summary.id)

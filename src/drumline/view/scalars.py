@@ -1,4 +1,4 @@
-"""Who wrote which of TensorBoard's files, and how far these say that each is."""
+"""Read the progress of replicas from TensorBoard's files: find the replica that wrote each file."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MOST_FILES = 4  # of each replica
 
 
 def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
-    """Where the run writes: as its spec says, seen from the project; else in its own folder.
+    """Return the output folder of a run: that of its spec, relative to the project; else in the run's folder.
 
-    Of a run on hosts that is where their output comes: what is a path of theirs alone comes into its own folder.
+    On hosts this is the folder into which output is fetched.
     """
     if plan.fetches_output:
         return fetched_folder(directory, plan.output) or str(folder.output_dir)
@@ -29,17 +29,17 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 
 
 def read_written(
-    output: str, lives: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
+    output: str, incarnations: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
 ) -> dict[ReplicaId, tuple[Progress, float]]:
-    """How far those are who wrote files that say so, and when they did.
+    """Return the progress of replicas that wrote such files, and when they did.
 
-    What nobody known wrote may be the chief's, if it is named: only where `lives` are all that there were.
+    `chief` is given if `incarnations` are all of the attempt: then files of unknown writers may be of the chief.
     """
     files = find_event_files(output)
     if not files:
         return {}
     found: dict[ReplicaId, tuple[Progress, float]] = {}
-    for name, own in _writers(files, lives, chief).items():
+    for name, own in _writers(files, incarnations, chief).items():
         said = [progress_in(last_scalars(file), by_keras=file.folder == BY_KERAS) for file in own[:_MOST_FILES]]
         if known := [each for each in said if each]:
             found[name] = max(known, key=lambda each: each[1])
@@ -47,23 +47,23 @@ def read_written(
 
 
 def _writers(
-    files: list[EventFile], lives: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
+    files: list[EventFile], incarnations: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
 ) -> dict[ReplicaId, list[EventFile]]:
-    """Files by who wrote them: a replica, a process that it started, or a process that is no more.
+    """Return the files that each replica, or a process that it started, has written.
 
-    That one is taken for the chief's in the run's own folder, if there is one such and nobody else to be the chief's.
-    A file that was made before a life is of another run in the same folder, or of another attempt.
+    Files of one process that has ended count as the chief's in the run's own folder, if the chief has no others. A file
+    that is older than an incarnation belongs to another run in the same folder, or to another attempt.
     """
-    pids = {pid: name for name, life in lives.items() if (pid := pid_of(life.folder)) is not None}
+    pids = {pid: name for name, each in incarnations.items() if (pid := pid_of(each.folder)) is not None}
     by_writer: dict[ReplicaId, list[EventFile]] = {}
     strangers: set[int | None] = set()
     of_strangers: list[EventFile] = []
-    of_chief = lives.get(chief) if chief else None
+    of_chief = incarnations.get(chief) if chief else None
     for file in files:
         session = None if file.pid is None else session_of(file.pid)
         name = pids.get(file.pid or 0) or pids.get(session or 0)
         if name:
-            if _is_of(file, lives[name]):
+            if _is_of(file, incarnations[name]):
                 by_writer.setdefault(name, []).append(file)
         elif (
             session is None
@@ -78,5 +78,5 @@ def _writers(
     return by_writer
 
 
-def _is_of(file: EventFile, life: IncarnationTraces) -> bool:
-    return int(life.started_at) <= file.made_at and (life.ended_at is None or file.made_at <= life.ended_at)
+def _is_of(file: EventFile, traces: IncarnationTraces) -> bool:
+    return int(traces.started_at) <= file.made_at and (traces.ended_at is None or file.made_at <= traces.ended_at)

@@ -1,4 +1,4 @@
-"""The steps of a run as they are said: whoever waits for one hears of it within moments."""
+"""Follow the steps of a run as its replicas print or report them."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from drumline.runtime.private import open_regular
 from drumline.runtime.progress import read_report
 from drumline.store.folder import RunFolder
 
-_MOST_BYTES = 1 << 24  # of a log at a look
-_MOST_SOURCES = 4  # replicas whose logs are looked at for steps
+_MOST_BYTES = 1 << 24  # of a log per poll
+_MOST_SOURCES = 4  # replicas whose logs are read
 
 
 def step_sources(plan: Plan) -> list[ReplicaId]:
-    """Whose steps may count, the chief's before others'."""
+    """Return the replicas whose steps count, the chief first."""
     return [replica.id for replica in plan.replicas if replica.id.role in COMPUTING][:_MOST_SOURCES]
 
 
 class _IncarnationSteps:
-    """What one life of a replica has said of its steps since it was looked at first."""
+    """The steps of one incarnation since the first poll."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -38,7 +38,7 @@ class _IncarnationSteps:
         for counted in self._reader.read(self._read()):
             self.counted.append(counted)
             self.points.append(Point(now, counted.step, counted.epoch, counted.steps))
-        report = None if self.counted else read_report(self._folder / REPORT)  # one that prints is not asked twice
+        report = None if self.counted else read_report(self._folder / REPORT)  # not needed if the log names steps
         if report and report.step != self._reported:
             self._reported = report.step
             self.points.append(Point(now, report.step))
@@ -55,37 +55,42 @@ class _IncarnationSteps:
 
 
 class StepFollower:
-    """Follows the steps of one run; `look` again and again."""
+    """Follows the steps of one run; call `poll` repeatedly."""
 
     def __init__(self, folder: RunFolder, plan: Plan, clock: Callable[[], float]) -> None:
         self._folder = folder
         self._leaders = step_sources(plan)
         self._clock = clock
-        self._lives: dict[tuple[ReplicaId, int, int], _IncarnationSteps] = {}
+        self._incarnations: dict[tuple[ReplicaId, int, int], _IncarnationSteps] = {}
 
     def poll(self, state: RunState) -> None:
-        """Read what is new of everybody's life in this state, and of those before: what they said last counts."""
+        """Read what is new of the incarnations in this state, and of earlier ones."""
         now = self._clock()
         for replica in self._leaders:
             own = state.replicas.get(replica)
             key = (replica, state.attempt, own.incarnation if own else 0)
-            if key not in self._lives:
-                self._lives[key] = _IncarnationSteps(self._folder.path / trace_dir(*key))
-        for life in self._lives.values():
-            life.poll(now)
+            if key not in self._incarnations:
+                self._incarnations[key] = _IncarnationSteps(self._folder.path / trace_dir(*key))
+        for incarnation in self._incarnations.values():
+            incarnation.poll(now)
 
     def highest_step(self, attempt: int) -> int | None:
-        """The highest step that anybody has said in an attempt."""
-        said = (point.step for key, life in self._lives.items() if key[1] == attempt for point in life.points)
+        """Return the highest step of any replica in an attempt."""
+        said = (
+            point.step
+            for key, incarnation in self._incarnations.items()
+            if key[1] == attempt
+            for point in incarnation.points
+        )
         return max((step for step in said if step is not None), default=None)
 
     def steps(self, attempt: int, *, since: float = 0.0, until: float = float("inf")) -> Steps | None:
-        """The steps of an attempt that were said in this time, by the first who says any."""
+        """Return the steps of an attempt in this time, of the first replica that has any."""
         for replica in self._leaders:
-            for (name, number, _), life in reversed(self._lives.items()):
+            for (name, number, _), incarnation in reversed(self._incarnations.items()):
                 if (name, number) != (replica, attempt):
                     continue
-                points = [point for point in life.points if since < point.at <= until]
+                points = [point for point in incarnation.points if since < point.at <= until]
                 if points:
-                    return Steps(points[0], points[-1], stride=usual_stride(life.counted))
+                    return Steps(points[0], points[-1], stride=usual_stride(incarnation.counted))
         return None

@@ -1,4 +1,4 @@
-"""Who of a line is well behind the others, or much slower: said only where it is known."""
+"""Find replicas that are well behind the others, or much slower, where that is certain."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from drumline.plan.types import ReplicaId
 from drumline.view.replica_progress import ReplicaProgress
 
 _BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
-_SLOW_SHARE = 0.7  # of the pace of the middle one
-_MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10  # less says nothing: whoever begins is slow
-_TRAINING_ROLES = ("chief", "worker")  # who train side by side
+_SLOW_SHARE = 0.7  # of the median pace
+_MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10  # less is not compared: a start is slow
+_TRAINING_ROLES = ("chief", "worker")
 
 
 def find_stragglers(by_replica: Mapping[ReplicaId, ReplicaProgress], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
-    """Who is well behind those that count the same, or counts much slower; `ages`: the seconds each has run.
+    """Return the replicas that are well behind the median, or much slower; `ages` are the seconds each has run.
 
-    Steps in a log begin anew with each epoch, or may: they are compared only within one that is known. Who has only
-    said nothing for a while counts with what it may have done since, and who wrote of something else not at all:
-    nobody knows when it was where. Paces are compared wherever they were measured for long enough.
+    Steps in a log may restart with each epoch, and are compared only within a known epoch. A silent replica counts with
+    the steps that it may have taken since; one whose log ends with other output is not compared. Paces are compared
+    where they were measured for long enough.
     """
     running = {name: each for name, each in by_replica.items() if name.role in _TRAINING_ROLES and name in ages}
     return _find_late(running, ages) | _find_slow(running)
@@ -61,7 +61,7 @@ def _find_slow(by_replica: Mapping[ReplicaId, ReplicaProgress]) -> set[ReplicaId
 
 
 def _most_steps_by(replica_progress: ReplicaProgress, age: float, then: float) -> float:
-    """How far it may have come by then, at most: twice as fast as it was."""
+    """Return the step that it may have reached at that time, at twice its pace."""
     progress, silence = replica_progress.progress, then - (replica_progress.at or 0.0)
     step = progress.step or 0
     if silence <= 0:

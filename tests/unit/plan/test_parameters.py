@@ -213,18 +213,18 @@ def test_a_command_without_values_stays_as_it_is(command: str) -> None:
 )
 def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str) -> None:
     (placeholder,) = shell_placeholders(command)
-    assert (placeholder.name, placeholder.trouble) == ("p", trouble)
+    assert (placeholder.name, placeholder.problem) == ("p", trouble)
 
 
 @pytest.mark.timeout(20)
 def test_what_is_nested_without_end_is_refused_in_time_that_grows_with_its_length_only() -> None:
     nested = list(shell_placeholders("$(" * 50_000 + "{{ p }}" * 10_000))
-    assert {placeholder.trouble for placeholder in nested} == {"a command that is too tangled to follow"}
+    assert {placeholder.problem for placeholder in nested} == {"a command that is too tangled to follow"}
 
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
-    assert [placeholder.trouble for placeholder in shell_placeholders(place) if placeholder.trouble] == []
+    assert [placeholder.problem for placeholder in shell_placeholders(place) if placeholder.problem] == []
 
 
 @pytest.mark.parametrize(
@@ -243,13 +243,13 @@ def test_the_quotes_around_a_value_are_known_behind_whatever_was_escaped_or_open
     command: str, context: str
 ) -> None:
     (placeholder,) = shell_placeholders(command)
-    assert (placeholder.context, placeholder.trouble) == (context, None)
+    assert (placeholder.context, placeholder.problem) == (context, None)
 
 
 @pytest.mark.parametrize("command", ["cat <<<'x' {{ p }}", "cat <<<x\necho {{ p }}", 'cat <<< "x" {{ p }}'])
 def test_after_a_here_string_there_is_no_document(command: str) -> None:
     (placeholder,) = shell_placeholders(command)
-    assert (placeholder.context, placeholder.trouble) == ("", None)
+    assert (placeholder.context, placeholder.problem) == ("", None)
 
 
 def test_numbers_stay_bare_for_the_reader_and_words_are_quoted() -> None:

@@ -98,7 +98,7 @@ def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) ->
             [("cluster", "expected an object of roles and their addresses, got a list")],
         ),
         (config(None), [("cluster", "expected an object of roles and their addresses, got null")]),
-        (config({}), [("cluster", "is empty: nobody is listed")]),
+        (config({}), [("cluster", "is empty")]),
         (
             config({"worker": "a:2222"}),
             [("cluster.worker", 'expected a list of `host:port`, got the text "a:2222"; put it in brackets')],
@@ -145,7 +145,7 @@ def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) ->
         ),
         (config({**WORKERS, "evaluator": ["e:1"]}), [("cluster.evaluator", GUEST)]),
         (config({**FULL, "evaluator": ["e:1"]}, "ps"), [("cluster.evaluator", GUEST)]),
-        (config({"ps": ["p:1"]}, "ps"), [("cluster", "nobody trains: there is neither a `chief` nor a `worker`")]),
+        (config({"ps": ["p:1"]}, "ps"), [("cluster", "no replica trains: there is neither a `chief` nor a `worker`")]),
         # Addresses.
         (config({"worker": ["a:1", 5]}), [("cluster.worker[1]", "expected `host:port`, got 5")]),
         (config({"worker": ["a:1", ["b:1"]]}), [("cluster.worker[1]", "expected `host:port`, got a list")]),

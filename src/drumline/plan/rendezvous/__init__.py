@@ -1,7 +1,7 @@
 """How replicas find each other, one file per framework: variables from a plan and a placement.
 
 Each module has RESERVED, the variables that are its own, and ``variables(plan, placement)``, which returns
-a function from a replica to its variables; what all replicas share is worked out once.
+a function from a replica to its variables; what all replicas share is computed once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RESERVED: Mapping[str, frozenset[str]] = {
 
 
 def variables(plan: Plan, placement: Placement, attempt: int) -> VariablesOf:
-    """Return what gives each replica the variables that its framework reads."""
+    """Return the function that returns the variables of a replica for its framework."""
     match plan.framework:
         case "tensorflow":
             return tensorflow.variables(plan, placement)

@@ -1,4 +1,4 @@
-"""JAX: the coordinator's address, how many processes, and which of them I am.
+"""JAX: the address of the coordinator, the number of processes, and the rank of each.
 
 `jax.distributed.initialize()` reads only the address from variables of its own; count and rank it takes, when
 called without arguments, from what Open MPI would have set. Keras on JAX has three variables of its own.
@@ -33,7 +33,7 @@ RESERVED = frozenset(
 
 
 def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, str]]:
-    """Give each process what `jax.distributed.initialize()` needs; nothing to one that is alone."""
+    """Return the variables of `jax.distributed.initialize()` for each process; none for a single one."""
     rank_of, first = ranks(plan), leader(plan, placement)
     if len(rank_of) == 1:
         return lambda _: {}

@@ -1,4 +1,4 @@
-"""TF_CONFIG: who is in the cluster, and who of them I am."""
+"""TF_CONFIG: the addresses of the cluster, and the task of each replica."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ _INLINE = 1024
 
 
 def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, LaunchValue]]:
-    """Give each replica its TF_CONFIG; none to a replica that is all alone, unless asked for."""
+    """Return the TF_CONFIG of each replica; none for a single replica, unless the spec asks for it."""
     if len(plan.replicas) == 1 and not plan.tf_config_always:
         return lambda _: {}
-    everyone = {
+    cluster_addresses = {
         role: [placement[replica.id].address for replica in plan.replicas_of(role)]
         for role in ("chief", "worker", "ps", "evaluator")
         if plan.replicas_of(role)
     }
-    # An evaluator that its peers know of is taken for a member of the training, which then waits for it.
+    # If its peers knew the evaluator, training would wait for it.
     training = {
-        role: addresses for role, addresses in everyone.items() if role != "evaluator" or plan.evaluator_in_cluster
+        role: addresses
+        for role, addresses in cluster_addresses.items()
+        if role != "evaluator" or plan.evaluator_in_cluster
     }
-    text, own_text = json.dumps(training), json.dumps(everyone)
+    text, own_text = json.dumps(training), json.dumps(cluster_addresses)
     beside = {"GRPC_FAIL_FAST": "use_caller"} if "ps" in training else {}
 
     def variables_of(me: ReplicaId) -> Mapping[str, LaunchValue]:

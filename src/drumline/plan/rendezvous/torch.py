@@ -38,7 +38,7 @@ RESERVED = frozenset(
 def variables(plan: Plan, placement: Placement, attempt: int) -> Callable[[ReplicaId], Mapping[str, str]]:
     """Return each rank's variables; a rank that is alone has none, unless `torch.rendezvous` is `always`.
 
-    Many scripts take a RANK as the order to train with several processes, and on GPUs.
+    Many scripts train with several processes, and on GPUs, if RANK is set.
     """
     rank_of, first = ranks(plan), leader(plan, placement)
     if len(rank_of) == 1 and not plan.torch_rendezvous_always:

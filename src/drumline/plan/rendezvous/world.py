@@ -6,10 +6,10 @@ from drumline.plan.types import COMPUTING, Place, Placement, Plan, ReplicaId
 
 
 def ranks(plan: Plan) -> dict[ReplicaId, int]:
-    """The rank of each replica that computes."""
+    """Return the rank of each chief and worker."""
     return {replica.id: rank for rank, replica in enumerate(plan.replicas_of(*COMPUTING))}
 
 
 def leader(plan: Plan, placement: Placement) -> Place | None:
-    """Where rank 0 is, whom everybody asks first."""
+    """Return the place of rank 0, to which the others connect."""
     return placement[plan.chief] if plan.chief else None

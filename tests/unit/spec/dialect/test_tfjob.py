@@ -207,7 +207,7 @@ def test_a_job_as_json_is_read() -> None:
             "spec.tfReplicaSpecs.Master: there is a second chief: `Master` and `Chief` are the same",
         ),
         (a_job({"Chief": a_role(replicas=2)}), "spec.tfReplicaSpecs.Chief: there is exactly one chief, not 2"),
-        (a_job({"PS": WORKER}), "nobody trains: add a `worker` or a `chief`"),
+        (a_job({"PS": WORKER}), "no replica trains: add a `worker` or a `chief`"),
         (a_job({"Worker": a_role("Sometimes")}), "restartPolicy: expected one of Always, OnFailure, Never, ExitCode"),
         (a_job({"Worker": a_role(name="main")}), "containers: has no container called `tensorflow`"),
         (a_job({"Worker": a_role(image=None)}), "containers[0].image: is missing"),
