@@ -117,4 +117,4 @@ def test_a_job_under_the_name_of_the_next_attempt_is_not_adopted(workspace: Work
     run.wait_for(Phase.FAILED)
     assert "forged" not in run.log("worker.0", 1).decode()
     shown = workspace.run("status", "1")
-    assert f"has a Job {name} that this run has not made" in shown.out + shown.err
+    assert f"has a Job {name} that this run has not created" in shown.out + shown.err

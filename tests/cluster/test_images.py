@@ -132,7 +132,7 @@ def test_without_a_builder_it_says_what_to_install(store: Store, tmp_path: Path)
     code, log = build(nobody, own(tmp_path, f"FROM {BUSYBOX}\n"), tmp_path.parent)
     assert code == 1
     assert log.startswith(
-        "drumline: nothing on this machine builds images: there is no docker, podman or buildah; install"
+        "drumline: images cannot be built on this machine: docker, podman and buildah are missing; install"
     )
 
 
@@ -241,7 +241,7 @@ def test_what_cannot_be_carried_or_built_is_refused_before_there_is_a_run(
     nobody = Store({**store.environ, "PATH": str(project)})
     run = train(project, nobody, spec)
     assert run.code == 3
-    assert "nothing on this machine builds images" in run.said
+    assert "images cannot be built on this machine" in run.said
     (project / "data").write_bytes(os.urandom(9_000_000))
     run = train(project, store, spec.replace("code: false", "code: true"))
     assert run.code == 2

@@ -51,7 +51,7 @@ CASES = {
         engine="pod: {containers: [{name: replica, env: [{name: TOKEN, valueFrom:"
         " {secretKeyRef: {name: nothere, key: TOKEN}}}]}]}",
         word="Config",
-        says='its container cannot be made: secret "nothere" not found',
+        says='its container cannot be created: secret "nothere" not found',
         reason="CannotStart",
     ),
     "a volume that cannot be mounted": Case(

@@ -43,10 +43,10 @@ def port() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def asking(at: Callable[[int], None], respond: Respond, *, patience_seconds: float = 30) -> AsyncIterator[Api]:
+async def asking(at: Callable[[int], None], respond: Respond, *, timeout_seconds: float = 30) -> AsyncIterator[Api]:
     async with serve(respond) as port:
         at(port)
-        async with open_api(patience_seconds=patience_seconds) as api:
+        async with open_api(timeout_seconds=timeout_seconds) as api:
             yield api
 
 
@@ -121,7 +121,7 @@ def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None], por
         async with AsyncExitStack() as hall:
             async with serve(in_turn(listing(5), changes(("ADDED", pod("a", 6)))), port):
                 at(port)
-                api = await hall.enter_async_context(open_api(patience_seconds=0))
+                api = await hall.enter_async_context(open_api(timeout_seconds=0))
                 watch = api.watch("Pod")
                 before = [await anext(watch), await anext(watch)]
             waiting = asyncio.ensure_future(anext(watch))
@@ -149,7 +149,7 @@ def test_what_a_server_is_too_busy_for_is_asked_again(at: Callable[[int], None])
 
 def test_patience_ends(at: Callable[[int], None]) -> None:
     async def test() -> None:
-        async with asking(at, in_turn(status(503, "", "not yet")), patience_seconds=0.3) as api:
+        async with asking(at, in_turn(status(503, "", "not yet")), timeout_seconds=0.3) as api:
             with pytest.raises(UnreachableError, match="answers: not yet"):
                 await api.read("Pod", "a")
 
@@ -159,7 +159,7 @@ def test_patience_ends(at: Callable[[int], None]) -> None:
 def test_nobody_there_is_said_with_the_address(at: Callable[[int], None], port: int) -> None:
     async def test() -> None:
         at(port)
-        async with open_api(patience_seconds=0) as api:
+        async with open_api(timeout_seconds=0) as api:
             with pytest.raises(
                 UnreachableError, match=rf"http://127.0.0.1:{port} \(context `here`\) cannot be reached"
             ):
@@ -246,7 +246,7 @@ REFUSALS = {
     ),
     "no operator": (
         Answer(404, {"message": "404 page not found"}),
-        "does not know what was asked for",
+        "does not support the request",
         "api-resources",
     ),
     "no sense": (status(422, "Invalid", "spec.x: Required value"), "refused to list Pods: spec.x: Required", ""),
@@ -345,7 +345,7 @@ def test_a_command_prints_the_token(
                 await api.read("Pod", "a")
             command.unlink()
             async with open_api() as api:
-                with pytest.raises(EngineError, match="credentials of the context `here` cannot be had"):
+                with pytest.raises(EngineError, match="credentials of the context `here` cannot be obtained"):
                     await api.read("Pod", "a")
 
     run(test())

@@ -41,7 +41,7 @@ async def api_of(folder: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, par
     async with server:
         port = int(server.sockets[0].getsockname()[1])
         monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(folder / "config", port)))
-        async with open_api(patience_seconds=0) as api:
+        async with open_api(timeout_seconds=0) as api:
             yield api
         server.close()
 
@@ -96,7 +96,7 @@ def test_an_answer_that_is_no_object_is_an_engine_error(
 
     async def test() -> None:
         async with api_of(tmp_path, monkeypatch, HEAD + b"Connection: close\r\n\r\n", said) as api:
-            with pytest.raises(EngineError, match="answers with no object"):
+            with pytest.raises(EngineError, match="did not answer with an object"):
                 await api.raw_get("/x")
 
     run(test())
@@ -211,7 +211,7 @@ def test_a_log_that_never_ends_is_given_up_though_bytes_come(tmp_path: Path, mon
         async with api_of(tmp_path, monkeypatch, head, trickle) as api:
             collector = LogCollector(api, delays=RetryDelays(0.001, 0.01, 0.01))
             why = await collector.finish("pod", "replica", tmp_path / "a" / "b" / "log", 5.0, longest_seconds=0.5)
-            assert why == "it did not end within 0.5 s"
+            assert why == "it was not complete after 0.5 s"
 
     run(test())
 

@@ -120,7 +120,7 @@ def test_what_a_tfjob_cannot_be_told_is_not_rendered(folder: Path, capfd: pytest
     assert run(["render"]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.endswith("error: in a TFJob all replicas of a role are alike: leave out `roles.worker.first`\n")
+    assert err.endswith("error: in a TFJob all replicas of a role are alike: remove `roles.worker.first`\n")
 
 
 def test_a_spec_may_come_from_stdin(

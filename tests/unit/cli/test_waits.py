@@ -23,7 +23,7 @@ from scaffold.past_runs import SECOND, TWO_WORKERS, WORKER, moments, write_run
 from scaffold.status_output import Captured, data, status
 
 ACCEPTED, PLACED, WAITS, LATER = moments()
-NO_ROOM = "of 2 nodes none can take it: 2 have too few free CPUs"
+NO_ROOM = "none of 2 nodes can run it: 2 have too few free CPUs"
 
 
 def story(*events: Event) -> list[tuple[Moment, Event]]:

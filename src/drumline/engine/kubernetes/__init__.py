@@ -1,6 +1,6 @@
-"""Kubernetes: every replica is a pod, whose Job, JobSet or TFJob the cluster looks after.
+"""Kubernetes: every replica is a pod, managed by a Job, JobSet or TFJob.
 
-Placing and rendering contact no cluster. The truth of a run is in the cluster: a session lists its pods.
+Placing and rendering contact no cluster. The state of a run is read from the cluster: a session lists its pods.
 """
 
 from __future__ import annotations
@@ -30,18 +30,15 @@ class KubernetesEngine:
         self._site = site
 
     async def place(self, plan: Plan) -> Placement:
-        """Give every replica the name that its pod will have, which is the same for every caller."""
+        """Return the DNS name that the pod of each replica will have."""
         from drumline.engine.kubernetes.place import place  # noqa: PLC0415
 
         return place(plan, attempt=0)
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """See that the project can be carried, an image built, and that the cluster answers and has the namespace.
-
-        The plan then says which these are, and what the image is called.
-        """
+        """Check the project, the builder and the cluster; return the plan with context, namespace and image name."""
         with needed_by("kubernetes", "kubernetes"):
-            from drumline.engine.kubernetes.permissions import check_cluster  # noqa: PLC0415 - lightkube, which no other command loads
+            from drumline.engine.kubernetes.permissions import check_cluster  # noqa: PLC0415 - loads lightkube
 
         plan = self._named(plan)
         if BUILD in plan.helpers:
@@ -51,14 +48,14 @@ class KubernetesEngine:
         return await check_cluster(plan), self._packed(plan).warnings
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write the objects that are submitted, but for their owner."""
+        """Return the objects that are submitted, without owner references."""
         from drumline.engine.kubernetes.manifests import objects, render  # noqa: PLC0415
 
         plan = self._named(plan)
         return render(objects(plan, launches, self._packed(plan).contents), form)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Refuse what no API server takes, and what an operator would do otherwise; warn of what is unwise."""
+        """Yield what an API server would refuse or an operator would do differently, then warnings."""
         from drumline.engine.kubernetes.validate import find_problems, find_warnings  # noqa: PLC0415
 
         yield from map(Problem, find_problems(plan, launches))
@@ -67,8 +64,8 @@ class KubernetesEngine:
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
-        """Watch the run's pods, and stay connected."""
-        from drumline.engine.kubernetes.session import ClusterSession  # noqa: PLC0415 - commands that only place do not need it
+        """Connect to the cluster and watch the run's pods."""
+        from drumline.engine.kubernetes.session import ClusterSession  # noqa: PLC0415 - not needed to place
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
         plan = plan_from_json((run_dir / "plan.json").read_text("utf-8"))
@@ -112,7 +109,7 @@ class KubernetesEngine:
         return ClusterOutput(run_output)
 
     def removal_seconds(self) -> float:
-        """Return how long the objects of a run may take to go; a node that does not answer takes longer."""
+        """Return how long the removal of a run's objects usually takes."""
         return 30.0
 
     def _packed(self, plan: Plan) -> PackedProject:
@@ -121,7 +118,7 @@ class KubernetesEngine:
         return pack_project(plan, self._site)
 
     def _named(self, plan: Plan) -> Plan:
-        """The same, with the name of an image that is to be built."""
+        """Return the plan with the name of the image that will be built."""
         if BUILD not in plan.helpers:
             return plan
         from drumline.engine.kubernetes.image.helper import with_image_name  # noqa: PLC0415 - few build

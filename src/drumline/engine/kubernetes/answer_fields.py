@@ -1,7 +1,7 @@
-"""Values of an answer as the types that are expected, whatever was sent. Pure.
+"""Read fields of an answer as the expected types, whatever was sent. Pure.
 
-An answer of the API server carries what pods, nodes and other users of the namespace have written. A value of another
-type than expected counts as absent, and a text is one bounded line of printable characters.
+An answer of the API server contains what pods, nodes and other users of the namespace have written. A value of another
+type counts as absent, and a text becomes one line of printable characters, up to a limit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from drumline.words import printable
 
-LONGEST_TEXT = 1024  # as much as Kubernetes allows in the note of an event
+LONGEST_TEXT = 1024  # the limit of Kubernetes for the note of an event
 _NUMBER = re.compile(r"[0-9]{1,9}")
 
 
@@ -28,7 +28,7 @@ def mappings(value: object) -> list[Mapping[str, Any]]:
 
 
 def text(value: object, *, longest: int = LONGEST_TEXT) -> str:
-    """Return a text in one line, cut to a length and escaped; an empty one for anything that is no text."""
+    """Return a text in one line, truncated and escaped; empty for anything else."""
     if not isinstance(value, str):
         return ""
     cut = value[:longest].strip()
@@ -36,7 +36,7 @@ def text(value: object, *, longest: int = LONGEST_TEXT) -> str:
 
 
 def name(value: object) -> str:
-    """Return a name of an object as it is; an empty text for what no object can be called."""
+    """Return an object's name; empty for anything that cannot be one."""
     return value if isinstance(value, str) and len(value) <= 253 and "/" not in value and value.isprintable() else ""
 
 
@@ -47,14 +47,14 @@ def integer(value: object) -> int | None:
 
 
 def label_number(value: object, default: int = 0) -> int | None:
-    """Return the number that a label spells; the default where there is no label, None for what is no number."""
+    """Return the number in a label; the default if there is no label, None if it is not a number."""
     if value is None:
         return default
     return int(value) if isinstance(value, str) and _NUMBER.fullmatch(value) else None
 
 
 def seconds_of(moment: object) -> float | None:
-    """Return a time of the API as UTC seconds; None for its zero and for what is no time."""
+    """Return a time of the API as UTC seconds; None for its zero and for anything else."""
     if not isinstance(moment, str):
         return None
     try:

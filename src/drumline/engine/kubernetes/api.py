@@ -1,7 +1,7 @@
-"""What can be asked of a cluster's API server: plain dicts in and out, whatever their kind, and logs as bytes.
+"""A cluster's API server: objects of any kind as plain dicts, logs as bytes.
 
-Every call is made again while nobody answers, for as long as there is patience; what will not change by waiting is
-raised as a RefusedError, in a sentence.
+Every call is retried while the server does not answer, up to a timeout. What a retry cannot change is raised as a
+RefusedError.
 """
 
 from __future__ import annotations
@@ -30,39 +30,39 @@ from drumline.record import Record
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
 
-COMMAND_PATIENCE_SECONDS = 10.0  # somebody sits there and waits
+COMMAND_TIMEOUT_SECONDS = 10.0  # a user waits
 Accept = Callable[[Object], Awaitable[Object | None]]
 _PAGE = 500
 _LONGEST_LINE_BYTES = 8 << 20  # of a watch: an object has no more than a few MiB
 _LARGEST_RAW_BYTES = 8 << 20
 _OTHER_UID = "UID in precondition"
-_WATCH_SECONDS = 290  # then the server ends it in order; nobody in between needs to cut it off
+_WATCH_SECONDS = 290  # then the server ends it; proxies cut longer ones off
 
 
 class Change(Record):
-    """What a watch has seen: `LISTED` is everything there is, and comes first and after each gap; else one object."""
+    """A change that a watch reports: `LISTED` has all objects, and comes first and after each gap; others have one."""
 
     what: str  # LISTED, ADDED, MODIFIED or DELETED
     objects: tuple[Object, ...]
 
 
 class Api:
-    """A namespace of a cluster; every call is made again while nobody answers, for as long as there is patience."""
+    """A namespace of a cluster; every call is retried while the server does not answer, up to a timeout."""
 
     def __init__(
-        self, client: AsyncClient, where: ApiLocation, *, patience_seconds: float = COMMAND_PATIENCE_SECONDS
+        self, client: AsyncClient, where: ApiLocation, *, timeout_seconds: float = COMMAND_TIMEOUT_SECONDS
     ) -> None:
         self.where = where
-        self.client = client  # for streams that go both ways
-        self.requests = Requests(client, where, patience_seconds=patience_seconds)
+        self.client = client  # for WebSockets
+        self.requests = Requests(client, where, timeout_seconds=timeout_seconds)
 
     @property
     def namespace(self) -> str:
-        """Where all of it happens."""
+        """The namespace of all requests."""
         return self.where.namespace
 
     async def require_namespace(self) -> None:
-        """Raise RefusedError if it is not there; who may not ask is believed."""
+        """Raise RefusedError if the namespace does not exist; without the permission to read it, assume it does."""
         try:
             if await self.find("Namespace", self.namespace) is None:
                 raise namespace_error(self.where)
@@ -71,7 +71,7 @@ class Api:
                 raise
 
     async def create(self, an_object: Object) -> Object:
-        """Create an object and return it as it is then; one that is there already is returned as it is."""
+        """Create an object, unless it exists; return it as the server has it."""
         kind, version = an_object["kind"], an_object["apiVersion"]
         path = path_of(kind, self.namespace, version=version)
         params = {"fieldManager": "drumline"}
@@ -83,7 +83,7 @@ class Api:
             return await self._existing(kind, name_of(an_object))
 
     async def _existing(self, kind: str, name: str) -> Object:
-        """Read an object that is there; list its kind where reading is not allowed."""
+        """Read an object that exists; list its kind where reading is not allowed."""
         try:
             return await self.read(kind, name)
         except RefusedError as error:
@@ -91,7 +91,7 @@ class Api:
                 raise
         for found in await self.list(kind, fields=f"metadata.name={name}"):
             return {"kind": kind, **found}
-        raise RefusedError(f"the {kind} {name} was there a moment ago", status=404, reason="NotFound")
+        raise RefusedError(f"the {kind} {name} was deleted meanwhile", status=404, reason="NotFound")
 
     async def patch(self, kind: str, name: str, change: Object) -> Object:
         """Merge a change into an object."""
@@ -101,7 +101,7 @@ class Api:
     async def delete(
         self, kind: str, name: str, *, grace_seconds: float | None = None, uid: str = "", policy: str = "Background"
     ) -> bool:
-        """Delete an object, if it is there and still that one; return whether it was."""
+        """Delete an object, if it exists and has this uid; return whether it did."""
         body: Object = {"propagationPolicy": policy}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = max(0, round(grace_seconds))
@@ -116,16 +116,16 @@ class Api:
                     return False
                 if error.status != 409:
                     raise
-                await pause.wait(UnreachableError(error.message))  # somebody has changed it at the same moment
+                await pause.wait(UnreachableError(error.message))  # it was changed at the same time
             else:
                 return True
 
     async def read(self, kind: str, name: str) -> Object:
-        """One object by its name; raise RefusedError with status 404 if it is not there."""
+        """Return an object by name; raise RefusedError with status 404 if it does not exist."""
         return await self.requests.send("GET", path_of(kind, self.namespace, name=name), f"read the {kind} {name}")
 
     async def find(self, kind: str, name: str) -> Object | None:
-        """One object by its name; None if it is not there."""
+        """Return an object by name; None if it does not exist."""
         try:
             return await self.read(kind, name)
         except RefusedError as error:
@@ -134,30 +134,30 @@ class Api:
             raise
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> Objects:
-        """All objects of a kind with these labels."""
+        """Return all objects of a kind with these labels."""
         return (await self._list(kind, selector, fields))[0]
 
     async def list_everywhere(self, kind: str, accept: Accept) -> Objects:
-        """All objects of a kind in all namespaces, as far as they are accepted."""
+        """Return the objects of a kind in all namespaces that `accept` returns."""
         return (await self._list(kind, "", "", accept=accept, path=path_of(kind, "")))[0]
 
     async def raw_get(self, path: str, **params: str) -> Object:
-        """Whatever is at a path, as far as it has no more than 8 MiB: a node may have written it."""
+        """Return the object at a path; raise TooLargeError over 8 MiB, since a node may have written it."""
         return await self.requests.send("GET", path, f"read {path}", params=params, largest_bytes=_LARGEST_RAW_BYTES)
 
     async def watch(
         self, kind: str, selector: str = "", *, fields: str = "", accept: Accept | None = None
     ) -> AsyncIterator[Change]:
-        """Everything there is, then everything that happens, for ever.
+        """Yield all objects, then every change, without end.
 
-        It goes on where it was after a break; where the server has forgotten that, everything is listed once more.
-        `accept` returns an object, or as much of it as is wanted, or None for one that is left out.
-        Raise only what will not change by waiting.
+        An interrupted watch resumes; where the server no longer has that version, all objects are listed again.
+        `accept` returns an object, the parts of it that are needed, or None to leave it out.
+        Raise RefusedError for what a retry cannot change.
         """
         version, pause = "", Backoff()
         while True:
             if not version:
-                found, version = await self._list(kind, selector, fields, accept=accept, patience_seconds=inf)
+                found, version = await self._list(kind, selector, fields, accept=accept, timeout_seconds=inf)
                 yield Change("LISTED", tuple(found))
             try:
                 async for what, seen in self._changes(kind, selector, fields, version):
@@ -171,15 +171,15 @@ class Api:
             except RefusedError as error:
                 if error.status != 410:
                     raise
-                version = ""  # too long ago: begin again
+                version = ""  # the version has expired: list again
 
     @asynccontextmanager
     async def pod_log(
         self, pod: str, container: str, *, since: str = "", follow: bool = True
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """The bytes of a container's log as they come, each line behind its time, from a moment on (RFC 3339).
+        """Yield the bytes of a container's log, each line with its time in front, from `since` on (RFC 3339).
 
-        Raise RefusedError if there is none, and AwayError if the line is cut: whoever reads knows where to go on.
+        Raise RefusedError if there is no log, and UnreachableError if the connection is cut.
         """
         path = f"{path_of('Pod', self.namespace, name=pod)}/log"
         params = {"container": container, "timestamps": "true", "follow": "true" if follow else "false"}
@@ -195,17 +195,17 @@ class Api:
         fields: str,
         *,
         accept: Accept | None = None,
-        patience_seconds: float | None = None,
+        timeout_seconds: float | None = None,
         path: str = "",
     ) -> tuple[Objects, str]:
-        """List page by page; where a page is too large to be read, with fewer objects on each."""
+        """List page by page; if a page is too large, with fewer objects per page."""
         path, what = path or path_of(kind, self.namespace), f"list {kind}s"
         found: Objects = []
         size, more = _PAGE, ""
         while True:
             params = _selection(selector, fields) | {"limit": str(size)} | ({"continue": more} if more else {})
             try:
-                page = await self.requests.send("GET", path, what, params=params, patience_seconds=patience_seconds)
+                page = await self.requests.send("GET", path, what, params=params, timeout_seconds=timeout_seconds)
             except TooLargeError:
                 if size == 1:
                     raise
@@ -219,7 +219,7 @@ class Api:
                 return found, str(mapping(page.get("metadata")).get("resourceVersion") or "")
 
     async def _changes(self, kind: str, selector: str, fields: str, version: str) -> AsyncIterator[tuple[str, Object]]:
-        """What one watch sees, until it is cut or the server has had enough."""
+        """Yield the changes of one watch request, until it is cut or the server ends it."""
         params = _selection(selector, fields) | {
             "watch": "true",
             "resourceVersion": version,
@@ -232,7 +232,7 @@ class Api:
                 yield self._read_event(line, what)
 
     def _read_event(self, line: bytes, what: str) -> tuple[str, Object]:
-        """Return what a line of a watch says: what has happened, and to which object."""
+        """Return the kind of change and the object of a line of a watch."""
         try:
             event = mapping(json.loads(line))
         except (ValueError, RecursionError):
@@ -246,7 +246,7 @@ class Api:
                 raise UnreachableError(text(error.get("message")) or f"HTTP {status}")
             raise refusal(status, error, self.where, what)
         if not isinstance(kind, str) or not isinstance(seen, dict) or not _is_named(seen):
-            raise UnreachableError(f"the cluster at {self.where.server} sends what is no change ({what})")
+            raise UnreachableError(f"the cluster at {self.where.server} sent an invalid watch event ({what})")
         return kind, seen
 
 
@@ -256,12 +256,12 @@ async def open_api(
     namespace: str | None = None,
     *,
     kubeconfig: str | None = None,
-    patience_seconds: float = COMMAND_PATIENCE_SECONDS,
+    timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
 ) -> AsyncIterator[Api]:
-    """Go through the door to a namespace of a cluster: of this context, else as `kubectl` would. Nothing is said."""
+    """Open a namespace of a cluster: of this context, else as `kubectl` would choose; nothing is sent yet."""
     client, where = open_client(context, namespace, kubeconfig)
     async with client:
-        yield Api(client, where, patience_seconds=patience_seconds)
+        yield Api(client, where, timeout_seconds=timeout_seconds)
 
 
 def _selection(selector: str, fields: str) -> dict[str, str]:
@@ -274,7 +274,7 @@ def _is_named(an_object: Object) -> bool:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """The same bytes, line by line; one that was cut off is none. Raise AwayError for one that does not end."""
+    """Yield the complete lines of chunks; raise UnreachableError for a line over 8 MiB."""
     kept: list[bytes] = []
     size = 0
     async for chunk in chunks:
@@ -287,4 +287,4 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         kept.append(rest)
         size += len(rest)
         if size > _LONGEST_LINE_BYTES:
-            raise UnreachableError(f"a watch sends a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")
+            raise UnreachableError(f"a watch sent a line of more than {_LONGEST_LINE_BYTES >> 20} MiB")

@@ -1,4 +1,4 @@
-"""What an API server's refusals mean, in sentences that say what to do."""
+"""Errors of an API server, with hints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FORBIDDEN = re.compile(r'User "(?P<user>[^"]*)" cannot (?P<verb>\w+) resource "
 
 
 class RefusedError(EngineError):
-    """The API server said no, and will say so again."""
+    """The API server refuses a request; a retry does not help."""
 
     def __init__(self, message: str, *, hint: str = "", status: int = 0, reason: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -25,7 +25,7 @@ class RefusedError(EngineError):
 
 
 class UnreachableError(EngineError):
-    """Nobody answers, or not now; it may be worth asking again, after so long if that was said."""
+    """The API server does not answer, or asks to retry later, after `after_seconds` if set."""
 
     def __init__(self, message: str, after_seconds: float | None = None, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -33,55 +33,55 @@ class UnreachableError(EngineError):
 
 
 class TooLargeError(EngineError):
-    """An answer has more bytes than are read into memory."""
+    """An answer is larger than the limit."""
 
 
 class ApiLocation(Record):
-    """To whom something was said: the context of the kubeconfig, its server and the namespace."""
+    """The context of the kubeconfig, its server, and the namespace."""
 
     context: str
     server: str
     namespace: str
-    is_chosen: bool = False  # the context, by name; else it is the one that `kubectl` would take
+    is_chosen: bool = False  # the context was chosen by name; else it is `kubectl`'s default
 
     @property
     def kubectl(self) -> str:
-        """`kubectl` as it reaches the same cluster."""
+        """The `kubectl` command for the same cluster."""
         return f"kubectl --context {self.context}" if self.is_chosen else "kubectl"
 
 
 def refusal(status: int, answer: Mapping[str, Any], where: ApiLocation, what: str) -> RefusedError:
-    """Why the server did not do this; the answer is its `Status` object, as far as it sent one."""
+    """Return the error for a refused request; `answer` is the server's `Status` object, empty if it sent none."""
     said = text(answer.get("message")) or f"HTTP {status}"
     reason = text(answer.get("reason"))
     kind = mapping(answer.get("details")).get("kind")
     if status == 401:
         message = f"the cluster at {where.server} does not accept the credentials of the context `{where.context}`"
         return RefusedError(
-            message, hint=f"log in again; `{where.kubectl} auth whoami` tries it", status=401, reason=reason
+            message, hint=f"log in again, and check with `{where.kubectl} auth whoami`", status=401, reason=reason
         )
     if status == 403 and _QUOTA in said:
-        hint = f"`{where.kubectl} describe quota -n {where.namespace}` says what is left"
+        hint = f"`{where.kubectl} describe quota -n {where.namespace}` shows it"
         return RefusedError(f"the quota of the namespace `{where.namespace}` is used up: {said}", hint=hint, status=403)
     if status == 403:
         return _forbidden(said, where)
     if status == 404 and kind == "namespaces":
         return namespace_error(where)
     if status == 404 and not kind:
-        message = f"the cluster at {where.server} does not know what was asked for ({what})"
-        hint = f"`{where.kubectl} api-resources` lists what it knows; an operator may be missing"
+        message = f"the cluster at {where.server} does not support the request ({what})"
+        hint = f"`{where.kubectl} api-resources` lists the supported kinds; an operator may be missing"
         return RefusedError(message, hint=hint, status=404, reason=reason)
     return RefusedError(f"the cluster refused to {what}: {said}", status=status, reason=reason)
 
 
 def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
-    """Whether it is a node that does not know of a pod, and not the server: it has just come there, or just begun."""
+    """Return whether a node, not the server, does not know a pod: the pod or the kubelet has just started."""
     causes = mappings(mapping(answer.get("details")).get("causes"))
     return status == 404 and any(each.get("reason") == "UnexpectedServerResponse" for each in causes)
 
 
 def namespace_error(where: ApiLocation) -> RefusedError:
-    """There is no such namespace."""
+    """Return the error for a namespace that does not exist."""
     message = f"there is no namespace `{where.namespace}` in the cluster at {where.server}"
     hint = f"`{where.kubectl} create namespace {where.namespace}` makes it"
     return RefusedError(message, hint=hint, status=404, reason="NotFound")
@@ -92,8 +92,8 @@ def _forbidden(said: str, where: ApiLocation) -> RefusedError:
         user, verb, resource = found["user"], found["verb"], found["resource"]
         message = f"`{user}` may not {verb} {resource} in the namespace `{where.namespace}`"
         hint = (
-            f"ask for a role that allows it; `{where.kubectl} auth can-i {verb} {resource} -n {where.namespace}` says"
-            " when it does"
+            f"ask for a role that allows it; check with"
+            f" `{where.kubectl} auth can-i {verb} {resource} -n {where.namespace}`"
         )
         return RefusedError(message, hint=hint, status=403, reason="Forbidden")
     return RefusedError(f"the cluster forbids it: {said}", status=403, reason="Forbidden")

@@ -1,4 +1,4 @@
-"""How long to wait before a request is made again."""
+"""The delay before a request is retried."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ _LONGEST_ASKED_SECONDS = 60.0
 
 
 class Backoff:
-    """Waits longer each time, at random so that not all requests come at once, until patience is out."""
+    """Waits longer each time, with jitter, until the timeout is over."""
 
-    def __init__(self, patience_seconds: float = inf, *, first: float = 0.25, longest: float = 8.0) -> None:
-        self._patience_seconds = patience_seconds
+    def __init__(self, timeout_seconds: float = inf, *, first: float = 0.25, longest: float = 8.0) -> None:
+        self._timeout_seconds = timeout_seconds
         self._first, self._longest = first, longest
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew: the last request was answered."""
+        """Start over: the last request was answered."""
         self._since: float | None = None
         self._next = self._first
 
     def next_seconds(self) -> float:
-        """Return how long to wait this time."""
+        """Return the next delay."""
         seconds = self._next * random.uniform(0.5, 1.0)
         self._next = min(2 * self._next, self._longest)
         return seconds
 
-    async def wait(self, trouble: EngineError) -> None:
-        """Wait, as long as was asked for; raise the trouble when it has lasted too long."""
+    async def wait(self, error: EngineError) -> None:
+        """Wait before a retry, as long as the server asked for; raise the error if it is final or time is up."""
         now = asyncio.get_running_loop().time()
         self._since = now if self._since is None else self._since
-        if not isinstance(trouble, UnreachableError) or now - self._since >= self._patience_seconds:
-            raise trouble
-        pause, asked = self.next_seconds(), trouble.after_seconds
+        if not isinstance(error, UnreachableError) or now - self._since >= self._timeout_seconds:
+            raise error
+        pause, asked = self.next_seconds(), error.after_seconds
         pause = pause if asked is None else min(asked, _LONGEST_ASKED_SECONDS)
-        await asyncio.sleep(min(pause, self._since + self._patience_seconds - now))
+        await asyncio.sleep(min(pause, self._since + self._timeout_seconds - now))

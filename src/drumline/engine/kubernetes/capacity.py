@@ -1,4 +1,4 @@
-"""Whether a cluster has room for a whole line: what its nodes can give, less what others asked for."""
+"""Whether all replicas fit on the nodes of a cluster: their capacity minus the requests of other pods."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _KEEPS_OUT = ("NoSchedule", "NoExecute")
 
 
 class Amount(Record):
-    """So much of each."""
+    """An amount of each resource."""
 
     cpus: float = 0.0
     memory_bytes: float = 0.0
     gpus: float = 0.0
 
     def minus(self, other: Amount) -> Amount:
-        """What is left of it."""
+        """Return the difference."""
         return Amount(self.cpus - other.cpus, self.memory_bytes - other.memory_bytes, self.gpus - other.gpus)
 
     def plus(self, other: Amount) -> Amount:
-        """Both together."""
+        """Return the sum."""
         return Amount(self.cpus + other.cpus, self.memory_bytes + other.memory_bytes, self.gpus + other.gpus)
 
     def fits(self, other: Amount) -> bool:
-        """Whether the other fits in."""
+        """Return whether the other amount fits into this one."""
         pairs = zip(_weight(self), _weight(other), strict=True)
         return all(mine >= theirs - 1e-9 for mine, theirs in pairs if theirs > 0)
 
@@ -42,7 +42,7 @@ class Amount(Record):
 
 
 class Node(Record):
-    """A node that would take pods of the line, with what it has and what is free of it."""
+    """A node that accepts the replicas' pods, with its total and free resources."""
 
     name: str
     total: Amount
@@ -50,7 +50,7 @@ class Node(Record):
 
 
 def requested(resources: Resources) -> Amount:
-    """What a replica claims."""
+    """Return the resources that a replica requests."""
     return Amount(resources.cpus or 0.0, float(resources.memory_bytes or 0), float(resources.gpus or 0))
 
 
@@ -61,7 +61,7 @@ def eligible_nodes(
     selector: Mapping[str, str],
     tolerations: Sequence[Mapping[str, Any]],
 ) -> list[Node]:
-    """The nodes that take such pods at all: ready, chosen by their labels, and no taint that is not put up with."""
+    """Return the nodes that accept such pods: ready, with matching labels, without a taint that is not tolerated."""
     taken: dict[str, Amount] = {}
     for pod in pods:
         spec = mapping(pod.get("spec"))
@@ -84,7 +84,7 @@ def eligible_nodes(
 
 
 def find_unplaced(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> list[ReplicaId]:
-    """Put the largest first, each where least is left over; return who found no place."""
+    """Place the largest first, each where the least is left; return the replicas that do not fit."""
     left = dict(room)
     unplaced = []
     for replica in sorted(wanted, key=lambda each: _weight(wanted[each]), reverse=True):
@@ -116,7 +116,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def _requests(spec: Mapping[str, Any]) -> Amount:
-    """What a pod keeps for itself: all its containers together, or the most that an init container wants alone."""
+    """Return the requests of a pod: the sum of its containers, or the largest init container if that is more."""
 
     def of(container: Mapping[str, Any]) -> Amount:
         return _amount(mapping(mapping(container.get("resources")).get("requests")))

@@ -1,4 +1,4 @@
-"""What of a run in a cluster is where; the cluster is not asked, since it may be away."""
+"""Describe the claims of a run, without contacting the cluster."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from drumline.plan.types import Plan
 
 
 def describe_output(plan: Plan) -> str:
-    """Return where the run writes."""
+    """Return where the output is."""
     claim, folder = output_claim(plan), place_helper(plan).output_dir
     if claim is None:
-        return f"{folder} in the pods, gone with them: `engine.{plan.engine}.output` would keep it"
+        return f"{folder} in the pods, deleted with them: `engine.{plan.engine}.output` keeps it"
     return f"{folder} on the claim {claim}: `drumline cp {plan.run}: .` fetches it"
 
 
 def describe_kept_claims(plan: Plan) -> Iterator[str]:
-    """Yield the claims that were made for the run."""
+    """Yield a sentence about each claim that was made for the run."""
     where = cluster_of(plan).namespace
     for name in created_claims(plan):
         yield f"its claim {name} stays{f' in {where}' if where else ''}: `kubectl delete pvc {name}` deletes it"

@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # every process of the pod but this one
 _HURRY_SECONDS = 30.0  # for a server that does not answer
-_REFUSED_SECONDS = 10.0  # before a cluster is asked again that said no
+_REFUSED_SECONDS = 10.0  # before a refused request is repeated
 
 
 class ClusterClient:
-    """Does in the cluster what a session wants; each method is a coroutine that returns what came of it."""
+    """The requests of one session: each method is a coroutine that returns the result."""
 
     def __init__(self, api: Api, plan: Plan, folder: Path, warn: Callable[[str], None]) -> None:
         self._api = api
@@ -43,18 +43,18 @@ class ClusterClient:
         self.operator = Operator(api, self.objects, self.ownership, plan) if plan.engine in OPERATOR_KINDS else None
 
     async def pod_changes(self) -> AsyncIterator[Change]:
-        """Yield everything that happens to the run's pods; pods of others are left out."""
+        """Yield the changes of the run's pods, without end."""
         while True:
             try:
                 async for change in self._api.watch("Pod", names.selector(self._plan), accept=self._accept_pod):
                     yield change
             except DrumlineError as error:
-                # A token that has run out, or a right that was taken away: the pods know nothing of it.
+                # An expired token or a withdrawn permission does not affect the pods.
                 self._warn(error.message)
                 await asyncio.sleep(_REFUSED_SECONDS)
 
     async def event_changes(self) -> AsyncIterator[Change]:
-        """Yield what the cluster's events say; without the right to read them, a little less is known."""
+        """Yield the cluster's events; end at once without the permission to read them."""
         with suppress(DrumlineError):
             async for change in self._api.watch("Event", accept=_accept_event):
                 yield change
@@ -63,7 +63,7 @@ class ClusterClient:
         return pod if await self.ownership.recognize(pod) else None
 
     async def find_unsubmitted(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
-        """Return those that have no Job yet; with an operator, all: it has one object for them."""
+        """Return the launches that have no Job yet; with an operator, all."""
         if self.operator:
             return launches
         there = {name_of(each) for each in await self.ownership.list("Job")}
@@ -72,9 +72,9 @@ class ClusterClient:
     async def start(
         self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_ended_replica: bool
     ) -> None:
-        """Submit these, but for what is not wanted any more when its turn comes.
+        """Submit the launches whose Jobs are not in `unwanted`.
 
-        `has_begun` says that a replica of the attempt has ended already, for which none of them should wait.
+        `has_ended_replica`: a replica of the attempt has ended, so that the others must not wait for its name.
         """
         if awaits_names(plan) and (has_ended_replica or launches[0].attempt):
             await self.objects.mark_ended_replica(has_ended_replica=has_ended_replica)
@@ -85,20 +85,20 @@ class ClusterClient:
             await self.operator.start(launches[0].attempt, made)
 
     async def prepare(self, plan: Plan, helper: Incarnation, parts: int, unwanted: set[str]) -> None:
-        """Submit the Job of a helper, unless it is not wanted any more."""
+        """Submit the Job of a helper, unless it is in `unwanted`."""
         job = preparation(plan, helper.replica, parts=parts, incarnation=helper.incarnation)
         await self.objects.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def release_waiting(self) -> None:
-        """Have no replica wait for a name any more; kubelets pass that on to their pods within about a minute.
+        """Tell pods to stop waiting for names; kubelets pass that on within about a minute.
 
-        Where that is not granted, replicas wait until the start timeout.
+        Where the permission is missing, pods wait until the start timeout.
         """
         with suppress(RefusedError):
             await self.objects.mark_ended_replica(has_ended_replica=True)
 
     async def retry(self, request: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a request until it is granted; return what came of it."""
+        """Repeat a request until it succeeds; return its result."""
         while True:
             try:
                 return await request()
@@ -107,12 +107,12 @@ class ClusterClient:
                 await asyncio.sleep(_REFUSED_SECONDS)
 
     async def kill_after_grace(self, pod: str, container: str, grace_seconds: float) -> None:
-        """Kill all processes of a pod whose kubelet waits for a longer grace, which no second order shortens."""
-        from drumline.engine.kubernetes.pod_exec import discard, execute  # noqa: PLC0415 - few are in such a hurry
+        """Kill all processes of a pod after a grace; a second delete does not shorten the grace of the first."""
+        from drumline.engine.kubernetes.pod_exec import discard, execute  # noqa: PLC0415 - seldom needed
 
         pause = Backoff(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
-        with suppress(DrumlineError, TimeoutError):  # where that is not allowed or possible, the end is waited for
+        with suppress(DrumlineError, TimeoutError):  # where that is not possible, the longer grace applies
             while True:
                 try:
                     async with asyncio.timeout(_HURRY_SECONDS):
@@ -123,15 +123,15 @@ class ClusterClient:
                     return
 
     async def delete_controller(self, incarnation: Incarnation, maker: str | None) -> bool | None:
-        """Delete what would have made the pod of an incarnation that has none; return whether there was such a thing.
+        """Delete the Job of an incarnation that has no pod; return whether there was one.
 
-        Return None if it has a pod by now: the watch tells of that.
+        Return None if it has a pod by now, which the watch reports.
         """
         was_there = await self.ownership.delete("Job", maker) if maker else False
         return None if await self.find_pods([incarnation]) else was_there
 
     async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
-        """Return which of these have a pod."""
+        """Return the incarnations that have a pod."""
         there = {self.ownership.known_incarnation(each) for each in await self.ownership.list("Pod")}
         return {each for each in incarnations if each in there}
 

@@ -1,9 +1,9 @@
-"""The door to lightkube: the only module that knows it.
+"""Connect to a cluster with lightkube; the only module that imports it.
 
-lightkube reads kubeconfigs and makes an HTTP client that knows the server, its certificates and the user's
+lightkube reads kubeconfigs and makes an HTTP client with the server, its certificates and the user's
 credentials: a token, also from a file that changes, a client certificate, a password, a command that prints a token.
-Objects travel as plain dicts and logs as bytes, so its typed resources have no part in it. What it cannot:
-`auth-provider` (gone from Kubernetes since 1.26), certificates printed by a command, `proxy-url` and `tls-server-name`.
+Its typed resources are not used: objects are plain dicts, and logs bytes. It does not support
+`auth-provider` (removed in Kubernetes 1.26), certificates printed by a command, `proxy-url` and `tls-server-name`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from lightkube.core.exceptions import ConfigError
 from drumline.engine.kubernetes.api_errors import ApiLocation, UnreachableError
 from drumline.errors import EngineError
 
-REQUEST_ERROR = httpx2.RequestError  # also for an answer that cannot be unpacked
+REQUEST_ERROR = httpx2.RequestError  # also of an answer that cannot be decompressed
 CREDENTIALS_ERRORS = (ConfigError, OSError)
 STREAM_TIMEOUT = httpx2.Timeout(None, connect=5.0)
 _TIMEOUT = httpx2.Timeout(30.0, connect=5.0, pool=None)
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _EXEC_API = "client.authentication.k8s.io"
-# The kernel asks after a peer that is silent, so that one that is gone without a word is not waited for.
+# The kernel probes a silent peer, so that a lost connection is noticed.
 _KEEPALIVE = [
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 20),
@@ -42,10 +42,9 @@ _KEEPALIVE = [
 def open_client(
     context: str | None, namespace: str | None, kubeconfig: str | None = None
 ) -> tuple[httpx2.AsyncClient, ApiLocation]:
-    """A client for the cluster of this context, else the one that `kubectl` would take; nothing is said to it yet.
+    """Return a client for the cluster of this context, else as `kubectl` would choose; nothing is sent yet.
 
-    Of a run that is there, the kubeconfig is that of its launch, whatever KUBECONFIG names now: contexts of two files
-    are often called the same.
+    A `kubeconfig` replaces KUBECONFIG: contexts of two files often have the same name, so a run keeps its own.
     """
     environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else os.environ
     try:
@@ -53,7 +52,7 @@ def open_client(
         user = _user(config.user or User())
         config = config._replace(user=user)
         verify = client_adapter.verify_cluster(config.cluster, user, config.abs_file)
-        # Proxies of the environment are for httpx to know; it does so only with a transport of its own.
+        # httpx uses the proxies of the environment only with its own transport.
         transport = None
         if not urllib.request.getproxies():
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=64)
@@ -65,7 +64,7 @@ def open_client(
         client.event_hooks["request"].append(_close_unfinished)
     except EngineError:
         raise
-    except Exception as error:  # noqa: BLE001 - YAML, base64, certificates: whatever can be wrong with a file
+    except Exception as error:  # noqa: BLE001 - invalid YAML, base64, certificates
         raise EngineError(f"the kubeconfig cannot be used: {error}") from None
     server = str(config.cluster.server)
     inside = config.fname is None
@@ -76,9 +75,9 @@ def open_client(
 
 
 def unreachable(error: Exception, where: ApiLocation) -> EngineError:
-    """Why nobody answered."""
+    """Return the error for a request without an answer."""
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
-        message = f"the certificate of {where.server} is not one that the context `{where.context}` trusts: {error}"
+        message = f"the context `{where.context}` does not trust the certificate of {where.server}: {error}"
         return EngineError(message)
     said = str(error) or type(error).__name__
     message = f"the cluster at {where.server} (context `{where.context}`) cannot be reached: {said}"
@@ -86,15 +85,15 @@ def unreachable(error: Exception, where: ApiLocation) -> EngineError:
 
 
 def credentials_error(error: Exception, where: ApiLocation) -> EngineError:
-    """Why there is nothing to show to the server."""
+    """Return the error for credentials that cannot be obtained."""
     return EngineError(
-        f"the credentials of the context `{where.context}` cannot be had: {error}",
+        f"the credentials of the context `{where.context}` cannot be obtained: {error}",
         hint="its kubeconfig names the command that gets them",
     )
 
 
 async def _close_unfinished(request: httpx2.Request) -> None:
-    """Have the connection of a request closed that is cancelled while TLS begins: httpcore leaves it open."""
+    """Close the connection of a request that is cancelled during the TLS handshake: httpcore leaves it open."""
     connected: list[Any] = []
 
     async def trace(name: str, info: Mapping[str, Any]) -> None:
@@ -107,7 +106,7 @@ async def _close_unfinished(request: httpx2.Request) -> None:
 
 
 def _config(context: str | None, environ: Mapping[str, str]) -> SingleConfig:
-    """The context's part of the kubeconfigs, which come before the account of a pod, as with `kubectl`."""
+    """Return the configuration of a context; kubeconfigs come before a pod's service account, as with `kubectl`."""
     read = [KubeConfig.from_file(path) for path in _files(environ)]
     named = [each for each in read if context in each.contexts] if context else [each for each in read if each.contexts]
     current = next((each.current_context for each in read if each.current_context), None)
@@ -126,7 +125,7 @@ def _config(context: str | None, environ: Mapping[str, str]) -> SingleConfig:
     if read:
         raise EngineError("the kubeconfig has no current context", hint="choose one: `kubectl config use-context NAME`")
     raise EngineError(
-        "there is no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a cluster, and this is no pod",
+        "there is no kubeconfig: neither KUBECONFIG nor ~/.kube/config names a cluster, and this is not a pod",
         hint="set KUBECONFIG to the file that your cluster gave you",
     )
 
@@ -143,7 +142,7 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _user(user: User) -> User:
-    """The same; a command that speaks `v1` is asked as one that speaks `v1beta1`: in what is read of it they agree."""
+    """Return the user; a `v1` credential command is run as `v1beta1`, which lightkube supports."""
     command = user.exec
     if command is None or command.apiVersion != f"{_EXEC_API}/v1":
         return user

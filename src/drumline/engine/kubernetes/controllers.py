@@ -1,4 +1,4 @@
-"""Which object of a run makes the pod of a life, by name. Pure."""
+"""The names of the objects that create the pod of an incarnation. Pure."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Plan
 from drumline.run.incarnation import Incarnation
 
-OPERATOR_KINDS = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator looks after, by engine
+OPERATOR_KINDS = {"jobset": "JobSet", "tfjob": "TFJob"}  # kinds that an operator manages, by engine
 
 
 class PodControllers:
-    """The objects that make the pods of one plan."""
+    """The objects that create the pods of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._groups = {replica.id: group for group in names.groups(plan) for replica in group.replicas}
 
     def names_of(self, life: Incarnation) -> tuple[str, ...]:
-        """Return the names of what should make the pod of a life, the nearest first."""
+        """Return the names of the objects that create the pod of an incarnation: its controller, then that one's."""
         group = self._group(life)
         if group is None:
             return (names.job(self._plan, life.replica, life.attempt, life.incarnation),)
@@ -28,13 +28,13 @@ class PodControllers:
         return (f"{made}-{group.name}-0", made)
 
     def controller(self, life: Incarnation) -> tuple[str, str]:
-        """Return the kind and the name of the object that controls the pod of a life."""
+        """Return the kind and the name of the object that controls the pod of an incarnation."""
         if self._plan.engine == "tfjob" and not life.replica.is_helper:
             return "TFJob", names.service(self._plan, life.attempt)
         return "Job", self.names_of(life)[0]
 
     def may_be_named(self, life: Incarnation, pod: str) -> bool:
-        """Return whether the pod of a life can have this name: its controller has chosen it, and it never changes."""
+        """Return whether the controller of an incarnation could have given this name to its pod."""
         kind, controller = self.controller(life)
         if kind == "TFJob":
             return pod == f"{controller}-{life.replica.role}-{life.replica.index}"
@@ -47,7 +47,7 @@ class PodControllers:
         return life.replica in self._groups or life.replica in self._plan.helpers
 
     def _group(self, life: Incarnation) -> names.Group | None:
-        """Return the replicas with which a life shares what makes its pod; None if it has a Job of its own."""
+        """Return the replicas that share a controller with an incarnation; None if it has its own Job."""
         is_single = cluster_of(self._plan).jobs == "single" or life.incarnation > 0
         if is_single and self._plan.engine not in OPERATOR_KINDS:
             return None

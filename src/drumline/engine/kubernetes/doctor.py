@@ -1,4 +1,4 @@
-"""What a cluster has for a line, and what whoever asks may do there."""
+"""Check a cluster and the user's permissions in it for `drumline doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _INSTALL = {
 
 
 def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
-    """Ask the cluster; what cannot be found out without a right that nobody needs is only noted."""
+    """Return the state of the cluster; what needs a permission that no run needs is reported as unsure."""
     return asyncio.run(_diagnose(target))
 
 
@@ -47,7 +47,7 @@ async def _findings(target: DoctorTarget) -> AsyncIterator[DoctorCheck]:
         version = await api.raw_get("/version")
         yield DoctorCheck("cluster", OK, f"context {api.where.context}, {api.where.server}")
         yield diagnosis.check_version(str(version.get("gitVersion", "")))
-        looks = (
+        checks = (
             _namespace(api),
             _permissions(api, target),
             _operator(api, target.engine),
@@ -56,7 +56,7 @@ async def _findings(target: DoctorTarget) -> AsyncIterator[DoctorCheck]:
             _metrics(api),
             _policies(api, needed=cluster.network_policy),
         )
-        for health in await asyncio.gather(*looks):
+        for health in await asyncio.gather(*checks):
             yield health
     yield diagnosis.check_builder(os.environ, needed=cluster.image.is_built)
 
@@ -65,13 +65,13 @@ async def _namespace(api: Api) -> DoctorCheck:
     try:
         found = await api.find("Namespace", api.namespace)
     except RefusedError:
-        return DoctorCheck("namespace", NOTE, f"{api.namespace}; whether it is there, you may not ask")
+        return DoctorCheck("namespace", NOTE, f"{api.namespace}; you may not read whether it exists")
     if found is None:
         hint = f"`{api.where.kubectl} create namespace {api.namespace}`"
         return DoctorCheck("namespace", MISSING, f"there is no namespace `{api.namespace}`", hint)
     phase = mapping(found.get("status")).get("phase")
     if phase == "Terminating":
-        return DoctorCheck("namespace", MISSING, f"{api.namespace} is being deleted", "name another with `-n NAME`")
+        return DoctorCheck("namespace", MISSING, f"{api.namespace} is being deleted", "choose another with `-n NAME`")
     return DoctorCheck("namespace", OK, api.namespace)
 
 
@@ -79,16 +79,16 @@ async def _permissions(api: Api, target: DoctorTarget) -> DoctorCheck:
     wanted = permissions_of(target.engine, target.plan)
     refused = await find_denied(api, wanted)
     if not refused:
-        return DoctorCheck("permissions", OK, f"all {len(wanted)} that a run needs")
+        return DoctorCheck("permissions", OK, f"all {len(wanted)} permissions that a run needs")
     kubectl = f"{api.where.kubectl} create role drumline -n {api.namespace}"
     verbs = ",".join(dict.fromkeys(right.verb for right in refused))
     resources = ",".join(dict.fromkeys(_spelled(right) for right in refused))
-    hint = f"who administers the cluster can: `{kubectl} --verb={verbs} --resource={resources}`, and bind it to you"
+    hint = f"ask an administrator for `{kubectl} --verb={verbs} --resource={resources}`, bound to you"
     return DoctorCheck("permissions", MISSING, f"you may not {listed([str(each) for each in refused])}", hint)
 
 
 def _spelled(right: Permission) -> str:
-    """As `kubectl create role` reads it."""
+    """Return a permission's resource in the syntax of `kubectl create role`."""
     resource = f"{right.resource}.{right.group}" if right.group else right.resource
     return f"{resource}/{right.subresource}" if right.subresource else resource
 
@@ -99,8 +99,8 @@ async def _operator(api: Api, engine: str) -> DoctorCheck:
     kind = OPERATOR_KINDS[engine]
     if not await _is_served(api, kind):
         hint = f"install it ({_INSTALL[kind]}), or train with `--on kubernetes`"
-        return DoctorCheck("operator", MISSING, f"the cluster knows no {kind}", hint)
-    return DoctorCheck("operator", OK, f"the cluster knows {kind} ({VERSIONS[kind]})")
+        return DoctorCheck("operator", MISSING, f"the cluster has no {kind}", hint)
+    return DoctorCheck("operator", OK, f"the cluster has {kind} ({VERSIONS[kind]})")
 
 
 async def _is_served(api: Api, kind: str) -> bool:
@@ -119,7 +119,7 @@ async def _storage(api: Api, volume: Volume | None) -> DoctorCheck:
     try:
         classes = await api.list("StorageClass")
     except RefusedError:
-        return DoctorCheck("storage", NOTE, "which storage classes there are, you may not ask")
+        return DoctorCheck("storage", NOTE, "you may not list storage classes")
     return diagnosis.check_storage(classes, volume)
 
 
@@ -140,7 +140,7 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> DoctorCheck:
     try:
         nodes = await api.list("Node")
     except RefusedError:
-        return DoctorCheck("room", NOTE, "what the nodes have, you may not ask")
+        return DoctorCheck("room", NOTE, "you may not list nodes")
     try:
         pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
     except RefusedError:
@@ -154,19 +154,19 @@ async def _metrics(api: Api) -> DoctorCheck:
     if await _is_served(api, "PodMetrics"):
         return DoctorCheck("metrics", OK, "the metrics API answers")
     hint = "metrics-server provides it: https://github.com/kubernetes-sigs/metrics-server"
-    return DoctorCheck("metrics", NOTE, "there is no metrics API; `drumline monitor` may know less", hint)
+    return DoctorCheck("metrics", NOTE, "there is no metrics API; `drumline monitor` may show less", hint)
 
 
 async def _policies(api: Api, *, needed: bool) -> DoctorCheck:
     try:
         answer = await api.raw_get("/apis/apps/v1/daemonsets", limit="200")
     except RefusedError:
-        return DoctorCheck("network policies", NOTE, "whether they are enforced, you may not find out")
+        return DoctorCheck("network policies", NOTE, "unknown whether enforced: you may not list DaemonSets")
     return diagnosis.check_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
 
 
 async def _accept_asked(pod: Object) -> Object | None:
-    """As much of a pod as says what it keeps of its node."""
+    """Return the parts of a pod that say which resources it takes from its node."""
     spec = mapping(pod.get("spec"))
     kept = {key: spec.get(key) for key in ("nodeName", "containers", "initContainers")}
     if not kept["nodeName"]:

@@ -1,4 +1,4 @@
-"""A small pod that looks at a run's volumes, at the paths that they have in training; gone when nobody looks."""
+"""A small pod that mounts a run's volumes at the paths that they have in training, for `inspect` and `cp`."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ from drumline.plan.types import Plan, Resources
 CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
 _TOKEN = f"{names.PREFIX}/token"
-_LONGEST_SECONDS = 8 * 3600  # of a pod whose command was killed before it came in
-_HEARTBEAT_SECONDS = 20.0  # so that nobody on the way takes the line for dead
-_PATIENCE_SECONDS = 180.0
+_LONGEST_SECONDS = 8 * 3600  # of a pod whose client was killed before it connected
+_HEARTBEAT_SECONDS = 20.0  # so that proxies do not close the connection
+_START_SECONDS = 180.0
 _OVER = ("Succeeded", "Failed")
 _ALONE = ("ReadWriteOnce", "ReadWriteOncePod")
-# Ends at once when it is asked to, which a first process does not by itself.
+# Exits at once on TERM, which process 1 ignores by default.
 _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
-# Whoever is killed removes no pod; but his line ends, and with it all that is in there.
+# A killed client does not delete the pod; but its connection ends, and then this command ends the pod's processes.
 _HOLD_OPEN = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 
 def _inspection_pod(plan: Plan, unique: str, token: str) -> Object:
-    """The pod; it carries no label of the run's, so that it is neither waited for nor counted.
+    """Return the pod; it has no labels of the run, so that it does not count as one of its pods.
 
-    The token tells it from a pod that another user has created under its name.
+    The token distinguishes it from a pod that another user has created under its name.
     """
     chief = plan.chief or plan.replicas[0].id
     place = place_helper(plan)
@@ -62,18 +62,18 @@ def _inspection_pod(plan: Plan, unique: str, token: str) -> Object:
 
 
 def require_claims(plan: Plan) -> list[str]:
-    """The claims that the run writes to and reads from; raise InputError if it has none."""
+    """Return the claims of the run; raise InputError if it has none."""
     found = list(names.claims(plan))
     if not found:
         raise InputError(
-            f"run {plan.run} has no volume: what it wrote went with its pods",
-            hint=f"give it one: `engine: {{{plan.engine}: {{output: {{size: 10GiB}}}}}}`",
+            f"run {plan.run} has no volume: its output was deleted with its pods",
+            hint=f"add one for the next run: `engine: {{{plan.engine}: {{output: {{size: 10GiB}}}}}}`",
         )
     return found
 
 
 def find_pod_using(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
-    """A pod that has a claim, and is no visitor and not over."""
+    """Return a pod that uses a claim, has not ended and is not an inspection pod."""
     for each in pods_there:
         labels = mapping(mapping(each.get("metadata")).get("labels"))
         if mapping(each.get("status")).get("phase") in _OVER or INSPECTS in labels:
@@ -86,7 +86,7 @@ def find_pod_using(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mappi
 
 @asynccontextmanager
 async def inspection_pod(api: Api, plan: Plan) -> AsyncIterator[str]:
-    """Have such a pod for the block; gives its name. Raise EngineError if the volume is not to be had now."""
+    """Run an inspection pod during the block; yield its name. Raise EngineError if the volume cannot be mounted now."""
     await _require_free(api, plan)
     await _remove_killed(api, plan)
     letters = "".join(secrets.choice("bcdfghjklmnpqrstvwxz2456789") for _ in range(5))
@@ -94,7 +94,7 @@ async def inspection_pod(api: Api, plan: Plan) -> AsyncIterator[str]:
     made = await api.create(_inspection_pod(plan, letters, token))
     name, uid = name_of(made), str(made["metadata"]["uid"])
     if mapping(made["metadata"].get("annotations")).get(_TOKEN) != token:
-        raise EngineError(f"there is a pod {name} already, which is none of drumline's", hint="try it again")
+        raise EngineError(f"there is a pod {name} already, which drumline has not created", hint="try again")
     try:
         await _await_running(api, name, uid)
         staying = asyncio.ensure_future(
@@ -116,7 +116,7 @@ async def _heartbeats() -> AsyncIterator[bytes]:
 
 
 async def _remove_killed(api: Api, plan: Plan) -> None:
-    """Remove what is left of visitors that were killed."""
+    """Delete inspection pods of clients that were killed."""
     for each in await api.list("Pod", f"{INSPECTS}={names.base(plan)}"):
         if mapping(each.get("status")).get("phase") in _OVER and name_of(each).startswith(
             f"{names.base(plan)}-inspect-"
@@ -132,29 +132,28 @@ async def _require_free(api: Api, plan: Plan) -> None:
             node = text(mapping(has.get("spec")).get("nodeName"))
             where = f", on {node}" if node else ""
             raise EngineError(
-                f"the volume `{claim}` is {modes[0]}, and {name_of(has)} has it{where}",
-                hint=f"look again when that is over, as `drumline wait {plan.run}` says; a ReadWriteMany volume can be"
-                " looked at any time",
+                f"the volume `{claim}` is {modes[0]} and used by the pod {name_of(has)}{where}",
+                hint=f"try again after `drumline wait {plan.run}`; a ReadWriteMany volume can be inspected any time",
             )
 
 
 async def _await_running(api: Api, name: str, uid: str) -> None:
-    """Wait until this very pod runs; raise EngineError with what it waits for, or why it ended."""
-    waits = "nobody said for what"
+    """Wait until the pod with this uid runs; raise EngineError with what it waits for, or why it ended."""
+    waits = "the reason is unknown"
     watching = cast("AsyncGenerator[Change, None]", api.watch("Pod", fields=f"metadata.name={name}"))
     try:
-        async with asyncio.timeout(_PATIENCE_SECONDS), aclosing(watching):
+        async with asyncio.timeout(_START_SECONDS), aclosing(watching):
             async for change in watching:
                 for each in change.objects:
                     if each["metadata"].get("uid") != uid:
                         raise EngineError(f"the pod {name} was replaced by another")
-                    standing = read_pod_status(each, now=time.time(), deleted=change.what == "DELETED")
-                    if isinstance(standing, PodRunning):
+                    status = read_pod_status(each, now=time.time(), deleted=change.what == "DELETED")
+                    if isinstance(status, PodRunning):
                         return
-                    if isinstance(standing, PodEnded):
-                        raise EngineError(f"the pod that looks at the volume ended: {standing.exit.message}")
-                    waits = standing.message or waits
-                    if standing.is_fatal:
-                        raise EngineError(f"the pod that looks at the volume cannot start: {waits}")
+                    if isinstance(status, PodEnded):
+                        raise EngineError(f"the inspection pod ended: {status.exit.message}")
+                    waits = status.message or waits
+                    if status.is_fatal:
+                        raise EngineError(f"the inspection pod cannot start: {waits}")
     except TimeoutError:
-        raise EngineError(f"after {_PATIENCE_SECONDS:.0f} s the pod that looks at the volume waits: {waits}") from None
+        raise EngineError(f"the inspection pod did not start within {_START_SECONDS:.0f} s: {waits}") from None

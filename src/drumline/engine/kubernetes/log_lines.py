@@ -1,8 +1,8 @@
-"""Lines of a container's log as the kubelet sends them, each behind its time, and what is new of them. Pure.
+"""Parse a container's log as the kubelet sends it, with times, and find the lines that are new. Pure.
 
-A cursor says how far somebody has come. The kubelet goes on from a whole second, so some lines come again: they are
-passed over up to the one that the cursor names, by its time to the nanosecond. If that one is gone, since the kubelet
-has begun a new file, then so is all that came before it, and nothing comes again.
+A cursor is a position in the log. The kubelet resumes at a whole second, so some lines are sent again: they are skipped
+up to the line at the cursor, known by its time in nanoseconds. If the kubelet has rotated the file, that line and all
+before it are gone, and no line is sent again.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from drumline.engine.kubernetes.answer_fields import text
 from drumline.record import Record
 
 _SECOND_NS = 1_000_000_000
-# A container's two streams are written by two threads: lines may be in the file in another order than their times.
+# stdout and stderr are written by two threads: lines may not be in the order of their times.
 _DISORDER_NS = 50_000_000
 _TIME = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)$")
 _LONGEST_TIME = 36
-_LONGEST_REMARK = 4096
-_LATEST_NS = 1 << 63  # a cursor has room for no more, and a date after 2262 is no date of a log
+_LONGEST_ERROR = 4096
+_LATEST_NS = 1 << 63  # the most that a stored cursor can hold: the year 2262
 _MOST_HELD_BYTES = 4 << 20
-_PIECE_BYTES = 128  # that a piece takes beside its data
+_PIECE_BYTES = 128  # memory of a piece beside its data
 
 
 class Cursor(Record):
-    """How much of a log somebody has: up to which byte of which line."""
+    """A position in a log: a byte of a line."""
 
-    size: int = 0  # of all lines together
+    size: int = 0  # bytes of all lines up to here
     at_ns: int = 0  # when the last line began; 0 if there is none
-    nth: int = 0  # which one it is of those that began then
-    in_line: int = 0  # bytes of it, without the newline
-    is_open: bool = False  # it may go on
+    nth: int = 0  # its number among the lines with this time
+    in_line: int = 0  # bytes of the last line, without the newline
+    is_open: bool = False  # the last line has no newline yet
 
     @property
     def since(self) -> str:
-        """The second in which the last line began, as the kubelet wants to hear it; nothing for the very beginning."""
+        """The second in which the last line began, in RFC 3339; empty at the beginning."""
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self.at_ns // _SECOND_NS)) if self.at_ns else ""
 
     def after(self, piece: LogPiece) -> Cursor:
-        """How far one is with this as well."""
+        """Return the position after this piece."""
         size = self.size + len(piece.data)
         is_open = not piece.data.endswith(b"\n")
         content = len(piece.data) if is_open else len(piece.data) - 1
@@ -52,37 +52,37 @@ class Cursor(Record):
 
 
 class LogPiece(Record):
-    """A line, or a part of one that is longer than what came; it ends with its newline if it has ended."""
+    """A line or a part of one; it ends with a newline if the line is complete."""
 
-    at_ns: int  # when it began
+    at_ns: int  # the time of the line
     data: bytes
     begins: bool = True
 
 
 class LogStream:
-    """What one connection brings; says what of it is new behind a cursor."""
+    """Parses the bytes of one connection; returns the pieces after a cursor."""
 
     def __init__(self, cursor: Cursor) -> None:
-        self.remark = ""  # what the kubelet itself had to say, behind all lines
-        self.has_gap = False  # the cursor's line was gone: what came between it and the first piece is not to be had
+        self.kubelet_error = ""  # an error message of the kubelet, after all lines
+        self.has_gap = False  # the cursor's line is gone, and so are the lines between it and the first piece
         self._cursor = cursor
-        self._rest = b""  # of which it is not known yet what it is
-        self._at_ns = 0  # of the line that goes on
+        self._rest = b""  # the beginning of a line, without its whole time
+        self._at_ns = 0  # of the incomplete line
         self._within = False
         self._seeks = bool(cursor.at_ns)
         self._same = 0
-        self._held: list[LogPiece] = []  # new, if the cursor's line is gone
+        self._held: list[LogPiece] = []  # new if the cursor's line is gone
         self._held_bytes = 0
         self._skip = 0
 
     def feed(self, chunk: bytes) -> list[LogPiece]:
-        """Return what is new in these bytes."""
+        """Return the new pieces in these bytes."""
         return self._align(self._cut(chunk))
 
     def end(self) -> list[LogPiece]:
-        """Return what was held back; the kubelet has said all that it has, and was not interrupted."""
+        """Return the pieces that were held back; called when the kubelet has ended the stream."""
         if self._rest and not self._within:
-            self._remark(self._rest)
+            self._record_error(self._rest)
         if not self._seeks:
             return []
         self._seeks = False
@@ -102,10 +102,10 @@ class LogStream:
             text, space, content = line.partition(b" ")
             at_ns = parse_time(text) if space else None
             if at_ns is None:
-                self._remark(line)
+                self._record_error(line)
             else:
                 pieces.append(LogPiece(at_ns, content + b"\n"))
-                self.remark = ""  # it was the end of a line that began before
+                self.kubelet_error = ""  # it was the end of an earlier line
         if self._within:
             if last:
                 pieces.append(LogPiece(self._at_ns, last, begins=False))
@@ -114,18 +114,18 @@ class LogStream:
         return pieces
 
     def _begin(self, last: bytes) -> list[LogPiece]:
-        """The first part of a line whose end has not come."""
+        """Return the first part of an incomplete line."""
         text, _, content = last.partition(b" ")
         at_ns = parse_time(text) if content else None
         if at_ns is None:
-            self._rest = last[:_LONGEST_REMARK] if len(last) > _LONGEST_TIME else last
+            self._rest = last[:_LONGEST_ERROR] if len(last) > _LONGEST_TIME else last
             return []
         self._at_ns, self._within = at_ns, True
         return [LogPiece(at_ns, content)]
 
-    def _remark(self, line: bytes) -> None:
-        """What has no time is no line of the log: `unable to retrieve container logs for …`."""
-        self.remark = text(line[:_LONGEST_REMARK].decode(errors="replace")) or self.remark
+    def _record_error(self, line: bytes) -> None:
+        """Record a line without a time, an error of the kubelet such as `unable to retrieve container logs`."""
+        self.kubelet_error = text(line[:_LONGEST_ERROR].decode(errors="replace")) or self.kubelet_error
 
     def _align(self, pieces: list[LogPiece]) -> list[LogPiece]:
         if not self._seeks and not self._skip:
@@ -147,7 +147,7 @@ class LogStream:
         return new
 
     def _seek(self, piece: LogPiece) -> bool:
-        """Whether this is the cursor's line, or certainly behind it; what may be is held."""
+        """Return whether this is the cursor's line or certainly after it; a piece that may be after it is held back."""
         cursor = self._cursor
         if piece.begins and piece.at_ns == cursor.at_ns:
             self._same += 1
@@ -159,7 +159,7 @@ class LogStream:
             self._seeks, self.has_gap = False, True
             return True
         if piece.at_ns > cursor.at_ns:
-            if self._held_bytes > _MOST_HELD_BYTES:  # no disorder explains so much: the cursor's line is gone
+            if self._held_bytes > _MOST_HELD_BYTES:  # too much for disorder: the cursor's line is gone
                 self._seeks, self.has_gap = False, True
                 return True
             self._held.append(piece)
@@ -168,7 +168,7 @@ class LogStream:
 
 
 def parse_time(text: bytes) -> int | None:
-    """`2026-11-15T21:07:06.444619436Z` as nanoseconds since 1970; None for what is no time of a log."""
+    """Return `2026-11-15T21:07:06.444619436Z` as nanoseconds since 1970; None if it is not a time."""
     found = _TIME.match(text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""A log on disk that comes from elsewhere, with the cursor and the marks beside it."""
+"""The local copy of a pod's log, with its cursor and time marks."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from drumline.engine.kubernetes.log_lines import Cursor, LogPiece
 from drumline.run.traces import CURSOR, MARK_FORMAT, MARKS
 
 _MARK = struct.Struct(MARK_FORMAT)
-_CURSOR = struct.Struct("<QQQQ?I")  # as its fields, and a checksum
-_MOMENT_NS = 250_000_000  # lines of one moment share a mark
+_CURSOR = struct.Struct("<QQQQ?I")  # its fields and a checksum
+_MOMENT_NS = 250_000_000  # lines within this time share a mark
 
 
 class LogFile:
-    """Adds to a log what is new; remembers on disk how far it is.
+    """Appends new pieces to a log and stores the cursor.
 
-    The log is written before its cursor: what a supervisor had added when it was killed in between is written once
-    more, at the same place. Marks have the times at which lines were written over there, whenever they were fetched.
+    The log is written before its cursor: what a killed supervisor had appended in between is written again at the same
+    offset. Marks have the times at which the pod wrote the lines.
     """
 
     def __init__(self, path: Path) -> None:
@@ -31,9 +31,9 @@ class LogFile:
         self._marked_ns = 0
 
     def append(self, pieces: list[LogPiece], *, has_gap: bool = False) -> None:
-        """Add these; raise OSError if that cannot be, and then they are to come again.
+        """Append pieces; raise OSError if that fails, after which the same pieces may be appended again.
 
-        With `has_gap` they do not follow what the cursor knows, and what is on disk behind it stays.
+        With `has_gap` they are appended to the end of the file instead of at the cursor.
         """
         if not pieces:
             return
@@ -57,7 +57,7 @@ class LogFile:
 
     def _mark(self, marks: list[tuple[int, int]]) -> None:
         data = b"".join([_MARK.pack(at_ns / 1e9, size) for at_ns, size in marks])
-        with suppress(OSError):  # lines without a mark have the time of the next one
+        with suppress(OSError):  # lines without a mark get the time of the next one
             file = os.open(self._path.parent / MARKS, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 _write(file, data, os.fstat(file).st_size // _MARK.size * _MARK.size)
@@ -66,7 +66,7 @@ class LogFile:
 
 
 def read_cursor(path: Path) -> Cursor:
-    """How far a log is, as it was written down; the very beginning if that is not known."""
+    """Return the stored cursor; the beginning if there is none or it is damaged."""
     try:
         *fields, sum_ = _CURSOR.unpack(path.read_bytes())
     except (OSError, struct.error):
@@ -76,7 +76,7 @@ def read_cursor(path: Path) -> Cursor:
 
 
 def write_cursor(path: Path, cursor: Cursor) -> None:
-    """Write down how far a log is, at once or not at all as far as other processes can tell."""
+    """Store the cursor in one write."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         _write(file, _pack(cursor, _sum(cursor)), 0)

@@ -1,4 +1,4 @@
-"""Logs of pods, brought into the run's folder while the pods live, and to their end before an end is told."""
+"""Copy the logs of pods into the run's folder while they run, and completely before their exit is reported."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from drumline.engine.kubernetes.logfile import LogFile
 from drumline.errors import DrumlineError
 from drumline.record import Record
 
-# Each log that is followed is a connection, to the API server and on to a node. Whoever comes after so many is asked
-# now and then for what is new.
+# Each followed log is a connection to the API server and to a node. Further logs are polled.
 MOST_FOLLOWED = 256
 _MOST_ASKED = 16
-_NOT_NOW = 400  # of a container that has not begun, or a kubelet that has just begun itself
-_LONGEST_ASKED_SECONDS = 30.0  # by a server that has too much to do
-_IS_REMOVED = "rpc error: code = NotFound"  # the container, since who follows its log has read all there was
-_MOST_COMPLAINTS = 6  # of a kubelet that may only be busy, before it is believed
+_NOT_NOW = 400  # the container or the kubelet has not started
+_LONGEST_ASKED_SECONDS = 30.0  # by an overloaded server
+_IS_REMOVED = "rpc error: code = NotFound"  # the container was removed after its log had been read
+_MOST_ERRORS = 6  # errors of a kubelet, before it is given up
 LONGEST_FINISH_SECONDS = 600.0
-_BACKLOG_BYTES = 1 << 20  # unless told otherwise, a kubelet begins a new file at ten times as much
+_BACKLOG_BYTES = 1 << 20  # by default a kubelet rotates a log at ten times as much
 
 
 class RetryDelays(Record):
-    """How long to wait: before the next try, first and at most, and until whoever brings nothing by itself is asked."""
+    """Delays before a retry, the first and the longest, and between polls."""
 
     first_seconds: float = 0.2
     longest_seconds: float = 4.0
@@ -39,18 +38,18 @@ RETRY_DELAYS = RetryDelays()
 
 
 class _Source:
-    """A container's log, and how far it is here."""
+    """A container's log and its local copy."""
 
     def __init__(self, pod: str, container: str, path: Path, delays: RetryDelays) -> None:
         self.pod, self.container = pod, container
         self.file = LogFile(path)
         self.backoff = Backoff(first=delays.first_seconds, longest=delays.longest_seconds)
-        self.over = asyncio.Event()  # nothing more is written to it
-        self.is_whole = False  # up to the end, as it was when it was last looked at
-        self.trouble = ""  # why not, if somebody said
+        self.over = asyncio.Event()  # the container has ended
+        self.is_whole = False  # the copy is complete, as of the last read
+        self.trouble = ""  # why it is not, if known
 
     async def pause(self, *, at_least: float = 0.0) -> None:
-        """Wait before the next try, longer each time, and not beyond the end of what is waited for."""
+        """Wait before the next try, longer each time, and no longer than until the container ends."""
         seconds = max(at_least, self.backoff.next_seconds())
         if self.over.is_set():
             await asyncio.sleep(seconds)
@@ -62,7 +61,7 @@ class _Source:
 
 
 class LogCollector:
-    """Follows logs in the background, each from where it was left, through whatever breaks on the way."""
+    """Follows logs in the background; resumes each at its cursor after errors."""
 
     def __init__(self, api: Api, *, most_followed: int = MOST_FOLLOWED, delays: RetryDelays = RETRY_DELAYS) -> None:
         self._api = api
@@ -72,7 +71,7 @@ class LogCollector:
         self._sources: dict[Path, tuple[_Source, asyncio.Task[None]]] = {}
 
     def follow(self, pod: str, container: str, path: Path) -> None:
-        """Bring this log here as it grows, if that is not done already."""
+        """Copy this log as it grows; idempotent."""
         if path not in self._sources:
             source = _Source(pod, container, path, self._delays)
             self._sources[path] = source, asyncio.create_task(self._collect(source))
@@ -80,10 +79,9 @@ class LogCollector:
     async def finish(
         self, pod: str, container: str, path: Path, seconds: float, *, longest_seconds: float = LONGEST_FINISH_SECONDS
     ) -> str:
-        """Bring here what is left of the log of a container that has ended; say why that is not all, if so.
+        """Copy the rest of the log of a container that has ended; return why it is incomplete, empty if it is complete.
 
-        It is given up when nothing comes for `seconds`, and after `longest_seconds` in any case: a node may send
-        bytes for ever.
+        Give up when nothing arrives for `seconds`, and after `longest_seconds` in any case.
         """
         self.follow(pod, container, path)
         source, task = self._sources[path]
@@ -97,53 +95,53 @@ class LogCollector:
                 task.cancel()
                 break
         if not task.done() and deadline <= loop.time():
-            return f"it did not end within {longest_seconds:g} s"
-        return "" if source.is_whole else source.trouble or f"nobody answered within {seconds:g} s"
+            return f"it was not complete after {longest_seconds:g} s"
+        return "" if source.is_whole else source.trouble or f"no answer within {seconds:g} s"
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following."""
         tasks = [task for _, task in self._sources.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _collect(self, source: _Source) -> None:
-        complaints = 0
-        ended_at: Cursor | None = None  # where a read came to its end
+        errors = 0
+        ended_at: Cursor | None = None  # where a read ended
         while True:
-            is_last = source.over.is_set()  # what is read after this is all there is
+            is_last = source.over.is_set()  # what is read after this is complete
             is_followed = not is_last and self._free > 0
             try:
                 if not is_followed:
                     async with self._asking:
-                        complaint = await self._read(source, follow=False)
+                        kubelet_error = await self._read(source, follow=False)
                 else:
-                    complaint = await self._follow(source)
+                    kubelet_error = await self._follow(source)
             except UnreachableError as trouble:
                 source.is_whole, source.trouble = source.is_whole and is_last, str(trouble)
                 await source.pause(at_least=min(trouble.after_seconds or 0.0, _LONGEST_ASKED_SECONDS))
             except RefusedError as error:
                 source.trouble = error.message
-                complaints += is_last
-                if is_last and (error.status != _NOT_NOW or complaints >= _MOST_COMPLAINTS):
-                    return  # it is gone, or nobody may read it
+                errors += is_last
+                if is_last and (error.status != _NOT_NOW or errors >= _MOST_ERRORS):
+                    return  # it is gone, or may not be read
                 await source.pause()
-            except (OSError, DrumlineError) as error:  # a full disk, say; what could not be kept comes again
+            except (OSError, DrumlineError) as error:  # such as a full disk; the same bytes are read again
                 source.trouble = str(error)
                 await source.pause(at_least=1.0)
             else:
-                source.trouble = complaint
-                # A runtime writes the last lines a moment after a container has ended, and a server that is cut off
-                # behind itself ends without a word: the end is where two reads end.
+                source.trouble = kubelet_error
+                # The last lines may be written shortly after a container has ended, and a server ends a read without an
+                # error if its own connection is cut: the log is complete when two reads end at the same place.
                 is_same = source.file.cursor == ended_at
-                ended_at = ended_at if complaint else source.file.cursor
-                # Who has followed it to where it ended has all of it, though it may be gone when it is looked at again.
-                has_ended = not complaint and (is_followed or is_last)
+                ended_at = ended_at if kubelet_error else source.file.cursor
+                # A log that was followed to its end is complete, even if it is gone at the next read.
+                has_ended = not kubelet_error and (is_followed or is_last)
                 source.is_whole = has_ended or (source.is_whole and is_same)
-                complaints += is_last and bool(complaint)
-                if is_last and ((is_same and not complaint) or complaints >= _MOST_COMPLAINTS):
+                errors += is_last and bool(kubelet_error)
+                if is_last and ((is_same and not kubelet_error) or errors >= _MOST_ERRORS):
                     return
-                # Cut off by who does not say so, or ended, which will be heard in a moment.
+                # It was cut off without an error, or has ended.
                 await source.pause(at_least=0.0 if self._free or is_last else self._delays.ask_seconds)
 
     async def _follow(self, source: _Source) -> str:
@@ -154,7 +152,7 @@ class LogCollector:
             self._free += 1
 
     async def _read(self, source: _Source, *, follow: bool) -> str:
-        """Read on until the kubelet has no more; return what it had to complain of."""
+        """Read until the kubelet ends the stream; return its error message, empty if there is none."""
         file, begun_at = source.file, source.file.cursor
         stream = LogStream(begun_at)
         async with self._api.pod_log(source.pod, source.container, since=begun_at.since, follow=follow) as sent:
@@ -167,16 +165,16 @@ class LogCollector:
                     source.backoff.reset()
         pieces = stream.end()
         file.append(pieces, has_gap=stream.has_gap)
-        return "" if follow and stream.remark.startswith(_IS_REMOVED) else stream.remark
+        return "" if follow and stream.kubelet_error.startswith(_IS_REMOVED) else stream.kubelet_error
 
 
 async def _until_silence(
     chunks: AsyncIterator[bytes], seconds: float, is_ahead: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """All of these; but raise AwayError at a silence for so long, if much came before it, and not all known already.
+    """Yield the chunks; raise UnreachableError after a silence that follows many new bytes.
 
-    A kubelet that begins a new file while it still sends the old one stays with the old one, until it begins yet
-    another: what is written meanwhile would never be seen. Whoever asks again is given the new one.
+    A kubelet that rotates a log while it still sends the old file stays with that file until the next rotation. A new
+    request reads the new file.
     """
     brought = 0
     while True:
@@ -186,6 +184,6 @@ async def _until_silence(
         except StopAsyncIteration:
             return
         except TimeoutError:
-            raise UnreachableError("it is asked again, for a new file may have been begun") from None
+            raise UnreachableError("read again, since the log may have been rotated") from None
         brought += len(chunk)
         yield chunk

@@ -1,4 +1,4 @@
-"""What pods use, as the cluster's metrics API says, else the kubelets of their nodes; else nothing is known."""
+"""The CPU and memory that pods use: from the metrics API, else from the kubelets of their nodes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drumline.errors import DrumlineError
 from drumline.record import Record
 from drumline.spec.quantity import parse_quantity
 
-_PATIENCE_SECONDS = 10.0
+_ANSWER_SECONDS = 10.0
 _MOST_CPUS = 1e6
 _MOST_MEMORY_BYTES = 1 << 60
 
 
 class UsageSample(Record):
-    """What a pod's main container uses at a moment; None is not known."""
+    """What a pod's main container uses at a time; None is unknown."""
 
     pod: str
     at: float  # UTC
@@ -30,7 +30,7 @@ class UsageSample(Record):
 
 
 class MetricsSource:
-    """Asks whoever knows; the one that answered last is asked first."""
+    """Reads usage from the source that answered last, else from the other."""
 
     def __init__(self, api: Api, selector: str) -> None:
         self._api = api
@@ -38,12 +38,12 @@ class MetricsSource:
         self._asks_kubelets = False
 
     async def read(self, pods: Mapping[str, str]) -> list[UsageSample]:
-        """What these pods use, each with the name of its node; nothing where nobody says."""
+        """Return the usage of these pods, given with their nodes; empty if no source answers."""
         for _ in range(2):
             try:
-                async with asyncio.timeout(_PATIENCE_SECONDS):
+                async with asyncio.timeout(_ANSWER_SECONDS):
                     return await (self._ask_kubelets(pods) if self._asks_kubelets else self._ask_api(pods))
-            except (DrumlineError, TimeoutError):  # not there, not allowed, or out of order
+            except (DrumlineError, TimeoutError):  # missing, forbidden or broken
                 self._asks_kubelets = not self._asks_kubelets
         return []
 
@@ -62,28 +62,30 @@ class MetricsSource:
 
 
 def read_metrics(answer: Mapping[str, Any]) -> Iterator[UsageSample]:
-    """What the metrics API says of pods."""
+    """Yield the samples in an answer of the metrics API."""
     for item in mappings(answer.get("items")):
         usage = mapping(_main(item).get("usage"))
-        called, at = name(mapping(item.get("metadata")).get("name")), seconds_of(item.get("timestamp"))
-        if called and at is not None:
+        pod_name, at = name(mapping(item.get("metadata")).get("name")), seconds_of(item.get("timestamp"))
+        if pod_name and at is not None:
             cpus, memory = parse_quantity(usage.get("cpu")), parse_quantity(usage.get("memory"))
-            yield UsageSample(called, at, _cpus(cpus), memory_bytes=_memory(None if memory is None else round(memory)))
+            yield UsageSample(
+                pod_name, at, _cpus(cpus), memory_bytes=_memory(None if memory is None else round(memory))
+            )
 
 
 def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[UsageSample]:
-    """What a kubelet says of the pods of a namespace."""
+    """Yield the samples of a namespace in an answer of a kubelet."""
     for pod in mappings(answer.get("pods")):
         about = mapping(pod.get("podRef"))
         if about.get("namespace") != namespace:
             continue
         usage = _main(pod)
         cpu, memory = mapping(usage.get("cpu")), mapping(usage.get("memory"))
-        called, at = name(about.get("name")), seconds_of(cpu.get("time")) or seconds_of(memory.get("time"))
-        if called and at is not None:
+        pod_name, at = name(about.get("name")), seconds_of(cpu.get("time")) or seconds_of(memory.get("time"))
+        if pod_name and at is not None:
             nanos, total_nanos = integer(cpu.get("usageNanoCores")), integer(cpu.get("usageCoreNanoSeconds"))
             yield UsageSample(
-                called,
+                pod_name,
                 at,
                 _cpus(None if nanos is None else nanos / 1e9),
                 None if total_nanos is None or total_nanos < 0 else total_nanos / 1e9,
@@ -92,7 +94,7 @@ def read_summary(answer: Mapping[str, Any], namespace: str) -> Iterator[UsageSam
 
 
 def _main(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is said of the container that runs the replica's command."""
+    """Return the entry of the container that runs the replica's command."""
     containers = {str(each.get("name")): each for each in mappings(item.get("containers"))}
     return containers.get(main_container({"spec": {"containers": [{"name": each} for each in containers]}}), {})
 

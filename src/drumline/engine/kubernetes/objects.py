@@ -1,7 +1,7 @@
-"""What is done to a run's objects in the cluster.
+"""Create and delete a run's objects in the cluster; idempotent.
 
-What was done before is not done again: objects are known by their names, and what belongs to the run as a whole is
-made once and marked as whole, so that a supervisor that returns need not have what the first one carried there.
+Objects are known by their names. The objects that a run shares are created once, and the owner is marked when they are
+complete, so that a later supervisor does not need the project's files.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from drumline.errors import EngineError
 from drumline.plan.types import Plan
 from drumline.words import listed
 
-WHOLE = f"{names.PREFIX}/parts"  # on the owner: everything shared is there, and how many parts were carried
+WHOLE = f"{names.PREFIX}/parts"  # on the owner: the shared objects are complete; the number of the project's ConfigMaps
 _CONTROLLER_KINDS = ("Job", *OPERATOR_KINDS.values())
 _PAUSE_SECONDS = 0.2
 _LONGEST_PAUSE_SECONDS = 2.0
-_STUCK_SECONDS = 60.0  # for what does not go: a node may be gone, or somebody else may hold it
+_STUCK_SECONDS = 60.0  # without progress: a node may be gone, or a finalizer may hold an object
 _MANY = 1 << 20
 
 
 def kinds_of(plan: Plan) -> tuple[str, ...]:
-    """What a run of this plan has objects of, those of its operator first; what it has none of, we may not list."""
+    """Return the kinds of a run's objects, the operator's first; other kinds may not be listed."""
     kinds = [kind for engine, kind in OPERATOR_KINDS.items() if engine == plan.engine]
     kinds.append("Pod")
     if plan.engine != "tfjob" or plan.preparations:
@@ -48,7 +48,7 @@ def kinds_of(plan: Plan) -> tuple[str, ...]:
 
 
 class RunObjects:
-    """Makes and removes the objects of one run."""
+    """Creates and deletes the objects of one run."""
 
     def __init__(self, api: Api, ownership: Ownership, plan: Plan) -> None:
         self._api = api
@@ -61,7 +61,7 @@ class RunObjects:
     async def create_shared(
         self, plan: Plan, pack: Callable[[Plan], PackedProject]
     ) -> tuple[int, PackedProject | None]:
-        """Make what all pods share; return the number of the project's parts, and the project if it was carried now."""
+        """Create the shared objects; return the number of the project's ConfigMaps, and the project if packed now."""
         async with self._making:
             if self._parts is not None:
                 return self._parts, None
@@ -70,11 +70,11 @@ class RunObjects:
             code = await self._carry(plan, pack, has_owner=bool(owner)) if mark is None else None
             self._parts = len(code.contents) if code else label_number(mark)
             if self._parts is None:
-                raise EngineError(f"the ConfigMap {names.base(self._plan)} was changed: {WHOLE} is no number")
+                raise EngineError(f"the ConfigMap {names.base(self._plan)} was changed: {WHOLE} is not a number")
             return self._parts, code
 
     async def _carry(self, plan: Plan, pack: Callable[[Plan], PackedProject], *, has_owner: bool) -> PackedProject:
-        """Make what the run shares, and mark it as whole; return what was carried."""
+        """Create the shared objects and mark them as complete; return the project."""
 
         def make() -> tuple[PackedProject, Objects]:
             code = pack(plan)
@@ -83,7 +83,7 @@ class RunObjects:
         code, (owner, *others) = await asyncio.to_thread(make)
         if not has_owner:
             await self._ownership.create_owner(owner)
-        # What a supervisor carried that did not come to the end of this is not known.
+        # ConfigMaps of a supervisor that did not finish this may have another content.
         carried = {name_of(each) for each in others if each["kind"] == "ConfigMap"}
         for each in await self._ownership.list("ConfigMap"):
             if name_of(each) in carried:
@@ -94,7 +94,7 @@ class RunObjects:
         return code
 
     async def create(self, objects: Sequence[Object], is_wanted: Callable[[Object], bool]) -> None:
-        """Create those of an attempt's objects that are still wanted, when their turn comes; the first ones first."""
+        """Create an attempt's objects, first those that Jobs need, then the Jobs that are still wanted."""
         jobs = [each for each in objects if each["kind"] in _CONTROLLER_KINDS]
         await self._create_all(each for each in objects if each["kind"] not in _CONTROLLER_KINDS)
 
@@ -108,17 +108,17 @@ class RunObjects:
                 raise failed
 
     async def _create_all(self, objects: Iterable[Object]) -> None:
-        """Create all of these, many at once; raise the first refusal."""
+        """Create objects concurrently; raise the first error."""
         await asyncio.gather(*map(self._ownership.create, objects))
 
     async def mark_ended_replica(self, *, has_ended_replica: bool) -> None:
-        """Say on the owner, which pods have among their parts, whether somebody of the line has ended already."""
-        mark = {"data": {NAMES_NOT_AWAITED: "somebody has ended" if has_ended_replica else None}}
+        """Record on the owner, which pods mount, whether a replica of the attempt has ended."""
+        mark = {"data": {NAMES_NOT_AWAITED: "a replica has ended" if has_ended_replica else None}}
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
 
     async def remove(self) -> bool:
-        """Delete the owner; say whether nothing is left of the run but its claims, or not for want of progress."""
-        for kind in self._operated:  # with all that its operator made for it, before nobody owns that any more
+        """Delete the run's objects except claims; return False if some are not deleted within a minute."""
+        for kind in self._operated:  # with the objects that the operator made
             for each in await self._ownership.list(kind):
                 uid = each["metadata"]["uid"]
                 await self._api.delete(kind, name_of(each), uid=uid, policy="Foreground")
@@ -134,14 +134,16 @@ class RunObjects:
         return True
 
     async def _left(self) -> int:
-        """How many objects are left, of the first kind of which any are."""
+        """Return a number that changes when fewer objects are left; 0 if none is."""
         for place, kind in enumerate(kinds_of(self._plan)):
             if found := await self._ownership.list(kind):
                 for each in found:
                     metadata = each["metadata"]
                     if not metadata.get("ownerReferences"):  # nothing else deletes it
                         await self._api.delete(kind, name_of(each), uid=metadata["uid"])
-                    elif kind == "Pod" and is_unreachable(each) and is_terminating(each):  # its node never says so
+                    elif (
+                        kind == "Pod" and is_unreachable(each) and is_terminating(each)
+                    ):  # its node does not confirm the deletion
                         await self._api.delete(kind, name_of(each), grace_seconds=0, uid=metadata["uid"])
                 return len(found) - place * _MANY
         return 0

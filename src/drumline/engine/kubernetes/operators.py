@@ -1,8 +1,8 @@
-"""The one object that an operator makes pods of: a JobSet or a TFJob.
+"""The object that an operator makes pods from: a JobSet or a TFJob.
 
-An operator cleans up behind a line that has succeeded or failed. A JobSet also starts a line again by itself, as often
-as it was told; that is the next attempt, for which nothing has to be made. Whoever deletes one of its pods by hand
-would only make it do so: a line is stopped by deleting the whole object.
+An operator deletes pods after success or failure. A JobSet also restarts all pods, within its limit: that is the next
+attempt, for which nothing is created. Deleting a single pod would cause a restart, so replicas are stopped by deleting
+the whole object.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from drumline.errors import EngineError
 from drumline.plan.types import Plan
 
 _OVER = ("Completed", "Succeeded", "Failed")
-_LOOK_SECONDS = 0.3
-_GONE_SECONDS = 120.0  # for what is deleted with the object
-_PATIENCE_SECONDS = 15.0  # for an operator that should do something by itself
+_POLL_SECONDS = 0.3
+_GONE_SECONDS = 120.0  # for objects that are deleted with it
+_OPERATOR_SECONDS = 15.0  # for an operator to act
 
 
 class Operator:
-    """Makes, follows and removes the object of one run."""
+    """Creates, polls and deletes the operator's object of one run."""
 
     def __init__(self, api: Api, objects: RunObjects, ownership: Ownership, plan: Plan) -> None:
         self._api = api
@@ -34,13 +34,13 @@ class Operator:
         self._ownership = ownership
         self._plan = plan
         self._kind = OPERATOR_KINDS[plan.engine]
-        self._turn = asyncio.Lock()  # orders are carried out one after the other
+        self._lock = asyncio.Lock()  # one start or stop at a time
 
     async def start(self, attempt: int, made: list[Object]) -> None:
-        """Have the object of an attempt; one that starts its line again as this attempt is the same."""
-        async with self._turn:
+        """Create the object of an attempt, unless an existing one restarts as this attempt."""
+        async with self._lock:
             before = await self._latest(attempt)
-            if before is None or not await self._comes_back(before, attempt):
+            if before is None or not await self._restarts_as(before, attempt):
                 if self._kind == "JobSet":
                     await self._free_name(attempt)
                 elif before and not _is_over(before):
@@ -48,22 +48,22 @@ class Operator:
                 await self._objects.create(made, lambda _: True)
 
     async def stop(self, attempt: int, *, may_wait: bool) -> bool:
-        """End an attempt: say whether it was deleted, and not ended by the operator, who is given time if he may."""
-        async with self._turn:
-            deadline = _now() + (_PATIENCE_SECONDS if may_wait else 0.0)
+        """End an attempt; return False if the operator ended it, which gets time to if `may_wait`."""
+        async with self._lock:
+            deadline = _now() + (_OPERATOR_SECONDS if may_wait else 0.0)
             while there := await self._latest(attempt):
                 if _is_over(there) or _attempt(there) > attempt:
                     return False
                 if _now() >= deadline:
                     await self._delete(there)
                     return True
-                await asyncio.sleep(_LOOK_SECONDS)
+                await asyncio.sleep(_POLL_SECONDS)
             return True
 
     async def _free_name(self, attempt: int) -> None:
-        """Delete the JobSet of another attempt, and wait until nothing is left that another would take for its own.
+        """Delete the JobSet of another attempt, and wait until its Jobs and Service are gone.
 
-        One of this very attempt stays: a supervisor that was killed may have asked for it a moment ago.
+        A JobSet of this attempt stays: a killed supervisor may have created it.
         """
         name, deadline = names.service(self._plan), _now() + _GONE_SECONDS
         for each in await self._ownership.list(self._kind):
@@ -73,24 +73,24 @@ class Operator:
             if (there := await self._latest(attempt)) and _attempt(there) >= attempt:
                 return
             if _now() >= deadline:
-                raise EngineError(f"what is left of the JobSet {name} does not go, and the next needs its name")
-            await asyncio.sleep(_LOOK_SECONDS)
+                raise EngineError(f"objects of the JobSet {name} are not deleted, and the next attempt needs its name")
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def _has_service(self, name: str) -> bool:
         return bool(await self._api.list("Service", fields=f"metadata.name={name}"))
 
-    async def _comes_back(self, there: Object, attempt: int) -> bool:
-        """Whether an object is, or will be, in this attempt by itself."""
-        deadline = _now() + _PATIENCE_SECONDS
+    async def _restarts_as(self, there: Object, attempt: int) -> bool:
+        """Return whether an object is in this attempt, or restarts as it."""
+        deadline = _now() + _OPERATOR_SECONDS
         while _attempt(there) < attempt:
             if _is_over(there) or self._kind != "JobSet" or _now() >= deadline:
                 return False
-            await asyncio.sleep(_LOOK_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
             there = await self._api.read(self._kind, name_of(there))
         return True
 
     async def _latest(self, attempt: int) -> Object | None:
-        """The object that was made last, for this attempt or for one before it."""
+        """Return the object that was made last, for this attempt or an earlier one."""
         found = await self._ownership.list(self._kind)
         made = [each for each in found if attempt_of(each) <= attempt and "deletionTimestamp" not in each["metadata"]]
         return max(made, key=attempt_of, default=None)
@@ -100,12 +100,12 @@ class Operator:
 
 
 def _attempt(an_object: Object) -> int:
-    """The attempt in which an object is: that for which it was made, and one more for each of its own restarts."""
+    """Return the attempt of an object: the one for which it was made, plus its restarts."""
     return attempt_of(an_object) + (integer(mapping(an_object.get("status")).get("restarts")) or 0)
 
 
 def _is_over(an_object: Object) -> bool:
-    """Whether an operator has done with it."""
+    """Return whether the object has completed, succeeded or failed."""
     conditions = mappings(mapping(an_object.get("status")).get("conditions"))
     return any(each.get("type") in _OVER and each.get("status") == "True" for each in conditions)
 

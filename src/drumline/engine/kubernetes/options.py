@@ -14,7 +14,7 @@ from drumline.spec.block import Block, Bytes, ObjectName, Path, Scalar, Seconds,
 from drumline.spec.struct import Meta, field, structs
 from drumline.spec.types import Spec, Volume
 
-# What a cluster calls things: its API refuses every other name.
+# Names that the API of a cluster accepts.
 _WORD = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
 Label = Annotated[
     str,
@@ -33,7 +33,7 @@ LabelValue = Annotated[str, matching(rf"^({_WORD})?$", "a label's value: at most
 
 
 class Image(Block, frozen=True):
-    """A container image: the name of one that is there, or what to build it from."""
+    """A container image: the name of an existing one, or what to build it from."""
 
     short: ClassVar[str | None] = "name"
     name: Text | None = None
@@ -45,7 +45,7 @@ class Image(Block, frozen=True):
 
 
 class Toleration(Block, frozen=True):
-    """A taint of nodes that the pods put up with, in Kubernetes' own words."""
+    """A taint of nodes that the pods tolerate, as in Kubernetes."""
 
     short: ClassVar[str | None] = "key"
     key: LabelKey | None = None
@@ -61,7 +61,7 @@ class Toleration(Block, frozen=True):
 
 
 class KubernetesOptions(Block, frozen=True):
-    """A cluster, where in it, and what it asks of pods."""
+    """The cluster, the namespace, and options of pods."""
 
     context: Annotated[Text | None, Meta(description="Of your kubeconfig; the current one unless said")] = None
     namespace: Annotated[Label | None, Meta(description="That of the context unless said")] = None
@@ -97,12 +97,12 @@ FLAGS = (
     Flag("namespace", "NAME", "The cluster's namespace, likewise.", "clusters", letter="n"),
 )
 
-_SHARED = "kubernetes"  # its block stands in where the others have none of their own
-_OPERATED = ("jobset", "tfjob")  # an operator restarts replicas, and only all of them
+_SHARED = "kubernetes"  # its block is used where the others have none
+_OPERATED = ("jobset", "tfjob")  # an operator restarts all replicas together
 
 
 def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
-    """Return the part of a plan for this engine."""
+    """Return the engine's part of a plan."""
     cluster = _cluster(spec, _options(spec, engine) or _options(spec, _SHARED) or KubernetesOptions())
     cluster = cluster.replace(
         context=given.flags.get("context") or cluster.context,
@@ -120,7 +120,7 @@ def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
 
 
 def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
-    """Yield what is impossible about the engine's block."""
+    """Yield the problems of the engine's block."""
     options = _options(spec, engine)
     if options is None:
         return
@@ -132,9 +132,9 @@ def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     for index, each in enumerate(options.tolerations):
         if each.key is None and (each.operator != "Exists" or each.value is not None):
             at = (*path, "tolerations", index)
-            yield SpecProblem(at, "give a `key`; only `operator: Exists` alone means every taint")
+            yield SpecProblem(at, "add a `key`; only `operator: Exists` without a value matches every taint")
         elif each.operator == "Exists" and each.value is not None:
-            yield SpecProblem((*path, "tolerations", index), "`Exists` has no `value`; leave one of them out")
+            yield SpecProblem((*path, "tolerations", index), "`Exists` takes no `value`; remove one of them")
     for key in options.labels:
         if key.startswith(("drumline.dev/", "app.kubernetes.io/managed-by")):
             yield SpecProblem((*path, "labels", key), "is set by drumline; choose another name")
@@ -166,18 +166,18 @@ def _cluster(spec: Spec, options: KubernetesOptions) -> Cluster:
 def _about_image(path: At, image: Image) -> Iterator[SpecProblem]:
     given = [key for key in ("name", "dockerfile", "base") if getattr(image, key) is not None]
     if len(given) != 1:
-        yield SpecProblem(path, "give the name of an image, or a `dockerfile`, or a `base`, and only one of them")
+        yield SpecProblem(path, "set exactly one of `name`, `dockerfile` and `base`")
         return
     if image.context is not None and image.dockerfile is None:
-        yield SpecProblem((*path, "context"), "goes with a `dockerfile`; leave it out")
+        yield SpecProblem((*path, "context"), "is only used with a `dockerfile`; remove it")
     if image.install and image.base is None:
-        yield SpecProblem((*path, "install"), "goes with a `base`; leave it out")
+        yield SpecProblem((*path, "install"), "is only used with a `base`; remove it")
     if image.registry is not None and image.name is not None:
-        yield SpecProblem((*path, "registry"), "is where a built image goes; this one is there already")
+        yield SpecProblem((*path, "registry"), "is only used for images that are built; remove it")
 
 
 def _mount(output: str | None) -> str | None:
-    """Of `/models/{{ run }}`, the part that is the same for every run."""
+    """Return the part of `/models/{{ run }}` that is the same for every run."""
     if output is None or not output.startswith("/"):
         return None
     same, placeholder, _ = output.partition("{{")

@@ -1,6 +1,6 @@
-"""The output of a run in a cluster: a volume, which a small pod makes reachable for as long as somebody needs it.
+"""The output of a run in a cluster: a volume that an inspection pod mounts.
 
-Copies are tar streams through a command in that pod. An image without `tar` has Python, or cannot be copied from.
+Files are copied as tar streams through a command in that pod, which needs `tar` or Python.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drumline.engine.kubernetes.inspection import CONTAINER, inspection_pod
 from drumline.engine.kubernetes.paths import Object, name_of
 from drumline.engine.kubernetes.place import place_helper
 from drumline.engine.kubernetes.plan_options import cluster_of
-from drumline.engine.kubernetes.pod_exec import execute, keys, raw_terminal
+from drumline.engine.kubernetes.pod_exec import execute, raw_terminal, read_stdin
 from drumline.engine.kubernetes.untar import unpack
 from drumline.engine.output import RunOutput, Volume
 from drumline.engine.project.copy import copy, refuse_link
@@ -35,9 +35,9 @@ from drumline.errors import EngineError, InputError, NotFoundError
 
 T = TypeVar("T")
 
-_ABSENT = 44  # the exit code by which the script below says that there is no such file
+_ABSENT = 44  # the exit code of the script below for a missing file
 _GONE_SECONDS = 120.0
-_MOST_SAID_BYTES = 16 << 10
+_MOST_OUTPUT_BYTES = 16 << 10
 _TAR = """
 pack() { if tar --hard-dereference --version >/dev/null 2>&1; then tar --hard-dereference -cf - "$1"
 elif command -v tar >/dev/null; then tar -cf - "$1"; else python3 -c 'import sys, tarfile
@@ -49,7 +49,7 @@ _FETCH = f"""{_TAR}
 [ -e "$1" ] || [ -L "$1" ] || exit {_ABSENT}
 cd "$(dirname "$1")" && pack "./$(basename "$1")"
 """
-# Whole or not at all: first beside the target, then in its place.
+# Atomic: first beside the target, then renamed.
 _PUT = f"""{_TAR}
 set -e
 target=$1
@@ -71,47 +71,47 @@ class ClusterOutput:
         self._plan = run_output.plan
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in a pod with the volumes; what is typed goes there."""
+        """Run a command in a pod with the volumes, connected to this terminal."""
         terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
 
         words = list(argv) or ["sh", "-c", "exec $(command -v bash || command -v sh)"]
 
-        async def look(api: Api) -> int:
+        async def execute_in_pod(api: Api) -> int:
             async with inspection_pod(api, self._plan) as pod:
                 run = partial(execute, api, pod, CONTAINER, words, stdout=_to(1), stderr=_to(2))
                 if not terminal:
                     return await run(given=None if argv else _script())
                 at = place_helper(self._plan).output_dir
-                with raw_terminal():  # first: whoever reads that may type
-                    sys.stderr.write(f"drumline: the volume is at {at} in the pod {pod}; leave with `exit`\r\n")
+                with raw_terminal():  # before the message: the user may type when it is shown
+                    sys.stderr.write(f"drumline: the volume is at {at} in the pod {pod}; `exit` leaves it\r\n")
                     sys.stderr.flush()
-                    return await run(given=keys(), terminal=True)
+                    return await run(given=read_stdin(), terminal=True)
 
-        return self._ask(look)
+        return self._request(execute_in_pod)
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Unpack a tar that the pod sends into a temporary folder, then copy it to its place."""
+        """Unpack a tar that the pod sends into a temporary folder, then copy it to its target."""
         where = self._path(path)
         name = posixpath.basename(where)
 
-        async def take(api: Api) -> Sequence[str]:
+        async def receive(api: Api) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
                 async with inspection_pod(api, self._plan) as pod:
-                    left_out = await self._take(api, pod, where, Path(scratch))
+                    left_out = await self._receive(api, pod, where, Path(scratch))
                 if name in left_out:
                     raise refuse_link(path)
                 copy(Path(scratch, name), into, trusted=False)
                 return [left_out_warning(left_out)] if left_out else []
 
-        return self._ask(take)
+        return self._request(receive)
 
     def put(self, source: Path, path: str) -> None:
-        """Send a tar of it, whose length is said before: the other side cannot be told that it is over."""
+        """Send a tar with its length first, since the protocol cannot close stdin."""
         if not os.path.lexists(source):
             raise InputError(f"there is no {source}")
         where = self._path(path)
 
-        async def give(api: Api) -> None:
+        async def send(api: Api) -> None:
             with tempfile.TemporaryFile() as packed:
                 with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
                     archive.add(source, arcname="content")
@@ -133,12 +133,12 @@ class ClusterOutput:
                     if code:
                         raise EngineError(f"cannot write {where}: {_last(said) or f'exit code {code}'}")
 
-        self._ask(give)
+        self._request(send)
 
     def volumes(self) -> Sequence[Volume]:
-        """The claims that were made for the run; never those that the spec names, which are somebody's."""
+        """Return the claims that were made for the run, not those that the spec names."""
 
-        async def look(api: Api) -> list[Volume]:
+        async def list_claims(api: Api) -> list[Volume]:
             found = []
             for name in names.created_claims(self._plan):
                 if claim := await self._own_claim(api, name):
@@ -147,12 +147,12 @@ class ClusterOutput:
                     found.append(Volume(name, "claim", words))
             return found
 
-        return self._ask(look)
+        return self._request(list_claims)
 
     def remove(self, names_of: Sequence[str]) -> None:
-        """Delete these claims, and wait until they are gone; one that a pod has stays until that is over."""
+        """Delete these claims, and wait until they are gone; one that a pod uses stays until the pod ends."""
 
-        async def unreachable(api: Api) -> None:
+        async def delete(api: Api) -> None:
             claims = [claim for name in names_of if (claim := await self._own_claim(api, name))]
             left = {str(claim["metadata"]["uid"]): name_of(claim) for claim in claims}
             for uid, name in left.items():
@@ -164,21 +164,21 @@ class ClusterOutput:
                 if left and time.monotonic() > deadline:
                     name = next(iter(left.values()))
                     raise EngineError(
-                        f"the claim {name} is asked to go and does not",
+                        f"the claim {name} is not deleted",
                         hint=f"a pod uses it: `{api.where.kubectl} describe pvc {name} -n {api.namespace}`",
                     )
                 await asyncio.sleep(0.2 if left else 0)
 
-        self._ask(unreachable)
+        self._request(delete)
 
     async def _own_claim(self, api: Api, name: str) -> Object | None:
-        """Return a claim that was made for the run; None if there is none, or one of another under its name."""
+        """Return a claim that was made for the run; None if there is none, or only another's under its name."""
         claim = await api.find("PersistentVolumeClaim", name)
         is_own = claim and mapping(claim["metadata"].get("labels")).get(names.RUN) == names.base(self._plan)
         return claim if is_own else None
 
-    async def _take(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
-        """Unpack what the pod sends, in a thread, since a tar is read as it comes; return what is left out."""
+    async def _receive(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
+        """Unpack what the pod sends, in a thread; return the names that are left out."""
         reading, writing = os.pipe()
         said = bytearray()
         loop = asyncio.get_running_loop()
@@ -210,20 +210,20 @@ class ClusterOutput:
     def _path(self, path: str) -> str:
         return posixpath.normpath(posixpath.join(place_helper(self._plan).output_dir, path))
 
-    def _ask(self, question: Callable[[Api], Coroutine[None, None, T]]) -> T:
-        """Ask the cluster; whoever interrupts or ends us waits until the pod is removed."""
+    def _request(self, call: Callable[[Api], Coroutine[None, None, T]]) -> T:
+        """Run a coroutine with a connection to the cluster; a signal cancels it, and the pod is deleted first."""
         cluster = cluster_of(self._plan)
 
-        async def ask() -> T:
+        async def request() -> T:
             task = asyncio.current_task()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, lambda: task and task.cancel())
             async with open_api(cluster.context, cluster.namespace, kubeconfig=cluster.kubeconfig) as api:
-                return await question(api)
+                return await call(api)
 
         try:
-            return asyncio.run(ask())
+            return asyncio.run(request())
         except asyncio.CancelledError:
             raise KeyboardInterrupt from None
 
@@ -236,11 +236,11 @@ def _to(descriptor: int) -> Callable[[bytes], Awaitable[None]]:
 
 
 def _into(buffer: bytearray) -> Callable[[bytes], Awaitable[None]]:
-    """Keep the end of what a command says, which may be without one."""
+    """Return a writer that keeps the last bytes of an output."""
 
     async def write(data: bytes) -> None:
         buffer.extend(data)
-        del buffer[:-_MOST_SAID_BYTES]
+        del buffer[:-_MOST_OUTPUT_BYTES]
 
     return write
 
@@ -250,7 +250,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
         while data:
             data = data[os.write(descriptor, data) :]
     except BrokenPipeError:
-        return  # whoever reads has had enough, and says why by itself
+        return  # the reader has closed the pipe, and reports its own error
 
 
 async def _chunks(file: io.BufferedIOBase | io.BufferedRandom) -> AsyncIterator[bytes]:
@@ -259,8 +259,8 @@ async def _chunks(file: io.BufferedIOBase | io.BufferedRandom) -> AsyncIterator[
 
 
 async def _script() -> AsyncIterator[bytes]:
-    """What is piped in, for a shell that cannot be told otherwise that it is over."""
-    async for data in keys():
+    """Yield stdin, then `exit`, since the protocol cannot close the shell's stdin."""
+    async for data in read_stdin():
         yield data
     yield b"\nexit\n"
 

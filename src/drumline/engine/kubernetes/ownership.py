@@ -1,8 +1,8 @@
-"""Which objects of the cluster are this run's.
+"""Decide which objects of the cluster belong to the run.
 
-An object is the run's if it carries the run's mark; a pod, if an object of the run controls it, it has a name that this
-object would give it, and it is the first that is seen of its life. Whatever else has the run's labels is left alone: it
-is not shown, not waited for, not changed and not deleted.
+An object belongs to the run if it has the run's mark; a pod, if an object of the run controls it, it has a name that
+this object would give it, and it is the first pod of its incarnation. Other objects with the run's labels are ignored:
+they are not shown, awaited, changed or deleted.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from drumline.run.incarnation import Incarnation
 from drumline.run.traces import trace_dir
 
 _CONTROLLER_KINDS = ("Job", *OPERATOR_KINDS.values())
-_MOST_FOREIGN = 10_000  # foreign pods that are remembered, so that they are not looked into again
+_MOST_OTHERS = 10_000  # pods of others that are remembered, so that they are not checked again
 
 
 class NameTakenError(EngineError):
-    """An object that the run has not made has a name that the run needs."""
+    """An object that the run has not created has a name that the run needs."""
 
 
 class Ownership:
-    """Tells the objects of one run from those of others."""
+    """Distinguishes the objects of one run from those of others."""
 
     def __init__(self, api: Api, plan: Plan, folder: Path) -> None:
         self._api = api
@@ -40,25 +40,25 @@ class Ownership:
         self._record = OwnershipRecord(folder)
         self._controllers = PodControllers(plan)
         self._kind = OPERATOR_KINDS.get(plan.engine, "Job")
-        self._lives: dict[str, Incarnation] = {}  # by the uid of the pod
-        self._foreign: set[str] = set()
+        self._incarnations: dict[str, Incarnation] = {}  # by the uid of the pod
+        self._others: set[str] = set()
 
     def known_incarnation(self, pod: Mapping[str, Any]) -> Incarnation | None:
-        """Return the life of a pod that was recognized before."""
-        return self._lives.get(pod["metadata"]["uid"])
+        """Return the incarnation of a pod that was recognized before."""
+        return self._incarnations.get(pod["metadata"]["uid"])
 
     async def find_owner(self) -> Object | None:
-        """Return the object that owns the others, if it is there; raise ForeignError if another one has its name."""
+        """Return the owner, None if it does not exist; raise NameTakenError if another object has its name."""
         found = await self._api.find("ConfigMap", names.base(self._plan))
         if found is None:
             return None
-        self._record.reload()  # a key is written down before the owner is created
-        if self._record.is_new:  # a drumline that wrote nothing down has made it
+        self._record.reload()  # the key is recorded before the owner is created
+        if self._record.is_new:  # a version of drumline without this record has created it
             self._record.add_owner(found["metadata"]["uid"])
         return self._require_owner(found)
 
     async def create_owner(self, owner: Object) -> Object:
-        """Create the owner, with a key that is new: what had its mark before is gone, and may be copied by others."""
+        """Create the owner with a new key: marks of an earlier owner may have been copied by others."""
         known = self._record.owner_uid
         self._record.reload()
         if self._record.owner_uid != known and (found := await self.find_owner()):
@@ -67,14 +67,14 @@ class Ownership:
         return self._require_owner(await self._api.create(self._record.mark(owner)))
 
     def mark(self, an_object: Object) -> Object:
-        """Return an object as it is to be created, owned by the owner; claims have none, and stay."""
+        """Return an object with its mark and a reference to the owner; claims have no owner."""
         return manifests.with_owner(self._record.mark(an_object), self._plan, self._record.owner_uid)
 
     async def create(self, an_object: Object) -> Object:
-        """Create an object of the run; raise ForeignError if one that is not the run's has its name."""
+        """Create an object of the run; raise NameTakenError if another object has its name."""
         found = {**await self._api.create(self.mark(an_object)), "kind": an_object["kind"]}
         if an_object["kind"] == "PersistentVolumeClaim":
-            # It outlives the owner and its key. Its name has the run's random letters in it.
+            # It outlives the owner and its key; its name has the run's random letters.
             is_own = mapping(found["metadata"].get("labels")).get(names.RUN) == names.base(self._plan)
         else:
             is_own = self.is_own(found)
@@ -83,7 +83,7 @@ class Ownership:
         return found
 
     def is_own(self, an_object: Mapping[str, Any]) -> bool:
-        """Return whether the run has made an object; its kind has to be in it."""
+        """Return whether the run has created an object, which must have its `kind`."""
         metadata = mapping(an_object.get("metadata"))
         uid = metadata.get("uid")
         if uid in self._record.controllers:
@@ -99,52 +99,56 @@ class Ownership:
         return is_own
 
     async def list(self, kind: str, selector: str | None = None, *, fields: str = "") -> Objects:
-        """Return the objects of a kind that the run has made, or that an object of the run controls."""
+        """Return the objects of a kind that the run has created, or that an object of the run controls."""
         await self._load_owner()
         found: Objects = []
         chosen = names.selector(self._plan) if selector is None else selector
         for each in await self._api.list(kind, chosen, fields=fields):
-            each.setdefault("kind", kind)  # items of a list leave it out
+            each.setdefault("kind", kind)  # items of a list do not have it
             if kind == "Pod":
                 await self.recognize(each)
             if self.is_own(each) or self._is_controlled(each):
                 found.append(each)
         return found
 
-    async def delete(self, kind: str, called: str, *, policy: str = "Background") -> bool:
-        """Delete an object of the run by its name; return whether there was one."""
-        for each in await self.list(kind, "", fields=f"metadata.name={called}"):
-            if name_of(each) == called:
-                return await self._api.delete(kind, called, uid=each["metadata"]["uid"], policy=policy)
+    async def delete(self, kind: str, object_name: str, *, policy: str = "Background") -> bool:
+        """Delete an object of the run by its name; return whether it existed."""
+        for each in await self.list(kind, "", fields=f"metadata.name={object_name}"):
+            if name_of(each) == object_name:
+                return await self._api.delete(kind, object_name, uid=each["metadata"]["uid"], policy=policy)
         return False
 
     async def delete_owner(self) -> None:
-        """Delete the owner, if it is there."""
+        """Delete the owner, if it exists."""
         with suppress(NameTakenError):
             if owner := await self.find_owner():
                 await self._api.delete("ConfigMap", name_of(owner), uid=owner["metadata"]["uid"])
 
     async def recognize(self, pod: Mapping[str, Any]) -> Incarnation | None:
-        """Return the life of a pod; None if the pod is not the run's. What it was at first, it stays."""
+        """Return the incarnation of a pod; None if the pod is not the run's. The first answer stays."""
         metadata = mapping(pod.get("metadata"))
-        uid, called = name(metadata.get("uid")), name(metadata.get("name"))
-        if not uid or not called or uid in self._foreign:
+        uid, object_name = name(metadata.get("uid")), name(metadata.get("name"))
+        if not uid or not object_name or uid in self._others:
             return None
-        if uid not in self._lives:
-            life = await self._identify(pod, called)
-            if life is None:
-                if len(self._foreign) >= _MOST_FOREIGN:
-                    self._foreign.clear()
-                self._foreign.add(uid)
+        if uid not in self._incarnations:
+            incarnation = await self._identify(pod, object_name)
+            if incarnation is None:
+                if len(self._others) >= _MOST_OTHERS:
+                    self._others.clear()
+                self._others.add(uid)
                 return None
-            self._lives[uid] = life
-        return self._lives[uid]
+            self._incarnations[uid] = incarnation
+        return self._incarnations[uid]
 
-    async def _identify(self, pod: Mapping[str, Any], called: str) -> Incarnation | None:
-        life = names.incarnation_of(self._plan, pod["metadata"])
-        if life is None or not self._controllers.is_planned(life) or not self._controllers.may_be_named(life, called):
+    async def _identify(self, pod: Mapping[str, Any], object_name: str) -> Incarnation | None:
+        incarnation = names.incarnation_of(self._plan, pod["metadata"])
+        if (
+            incarnation is None
+            or not self._controllers.is_planned(incarnation)
+            or not self._controllers.may_be_named(incarnation, object_name)
+        ):
             return None
-        kind, controller = self._controllers.controller(life)
+        kind, controller = self._controllers.controller(incarnation)
         reference = _controller(pod)
         if (reference.get("kind"), reference.get("name")) != (kind, controller):
             return None
@@ -153,17 +157,17 @@ class Ownership:
             await self._find_controllers(kind)
         if self._record.controllers.get(str(uid)) != (kind, controller):
             return None
-        return life if self._is_first(life, pod["metadata"]["uid"]) else None
+        return incarnation if self._is_first(incarnation, pod["metadata"]["uid"]) else None
 
-    def _is_first(self, life: Incarnation, uid: str) -> bool:
-        """Return whether a pod is the first of its life; a Job adopts any other that has its labels."""
-        called = trace_dir(life.replica, life.attempt, life.incarnation)
-        if called not in self._record.pods:
-            self._record.add_pod(called, uid)
-        return self._record.pods[called] == uid
+    def _is_first(self, incarnation: Incarnation, uid: str) -> bool:
+        """Return whether a pod is the first of its incarnation; a Job adopts any other pod with its labels."""
+        object_name = trace_dir(incarnation.replica, incarnation.attempt, incarnation.incarnation)
+        if object_name not in self._record.pods:
+            self._record.add_pod(object_name, uid)
+        return self._record.pods[object_name] == uid
 
     async def _find_controllers(self, kind: str) -> None:
-        """Look for what makes pods, and write it down."""
+        """Find the controllers of pods, and record them."""
         await self._load_owner()
         for each in await self._api.list(kind, names.selector(self._plan)):
             self.is_own({**each, "kind": kind})
@@ -192,16 +196,16 @@ class Ownership:
         return found
 
     def _is_taken(self, an_object: Object) -> NameTakenError:
-        kind, called, where = an_object["kind"], name_of(an_object), self._api.where
+        kind, object_name, where = an_object["kind"], name_of(an_object), self._api.where
         kubectl = f"{where.kubectl} -n {where.namespace}"
         return NameTakenError(
-            f"the namespace `{where.namespace}` has a {kind} {called} that this run has not made",
-            hint=f"`{kubectl} describe {kind.lower()} {called}` shows it; the run needs its name",
+            f"the namespace `{where.namespace}` has a {kind} {object_name} that this run has not created",
+            hint=f"`{kubectl} describe {kind.lower()} {object_name}` shows it; the run needs its name",
         )
 
 
 def attempt_of(an_object: Mapping[str, Any]) -> int:
-    """Return the attempt for which an object of the run was made."""
+    """Return the attempt for which an object was created."""
     return label_number(mapping(mapping(an_object.get("metadata")).get("labels")).get(names.ATTEMPT)) or 0
 
 

@@ -1,9 +1,9 @@
-"""What a run remembers on disk of the objects that it has made in the cluster, to tell them from those of others.
+"""The file in a run's folder that identifies the objects that the run has created in the cluster.
 
 Every user of a namespace can write names, labels and owner references, and can create an object before drumline does.
-So each object that a run makes carries a mark: a digest of its kind and name with a key that never leaves the run's
-folder. The uids of the owner, of whatever makes pods and of the pods are written down as well: they are known when it
-is gone, and a pod that another user has a Job adopt is not taken for the one that the Job has made.
+So each object of a run has a mark: a digest of its kind and name with a key that is only in the run's folder. The uids
+of the owner, of controllers and of pods are recorded as well, so that they are known after a deletion, and a pod that
+another user has a Job adopt does not count as the Job's own.
 """
 
 from __future__ import annotations
@@ -36,19 +36,18 @@ class OwnershipRecord:
         self.reload()
 
     def reload(self) -> None:
-        """Read what was written down, perhaps by a supervisor before this one."""
-        self.key = ""  # empty: a drumline that knew of no marks has made the objects
+        """Read the file, which an earlier supervisor may have written."""
+        self.key = ""  # empty: the objects are of a version without marks
         self.owner_uid = ""
         self.controllers: dict[str, tuple[str, str]] = {}  # uid: kind and name
-        self.pods: dict[str, str] = {}  # life: uid
-        self.is_new = True  # nothing was ever written down
+        self.pods: dict[str, str] = {}  # by incarnation
+        self.is_new = True  # there is no file
         self._read()
 
     def renew(self) -> None:
-        """Have a key for a new owner; whatever was marked for one before is the run's no longer.
+        """Make a key for a new owner; objects with marks of an earlier key are no longer the run's.
 
-        A key stays as long as no owner is known that has it: the supervisor that was to create it may have been killed,
-        and the owner may appear later.
+        A key without a known owner stays: a killed supervisor may have created its owner.
         """
         if self.key and not self.owner_uid:
             return
@@ -56,7 +55,7 @@ class OwnershipRecord:
         try:
             _write(beside, json.dumps({"key": secrets.token_hex(32)}).encode() + b"\n", os.O_TRUNC)
             if self.is_new:
-                with suppress(FileExistsError):  # another supervisor was faster: it is that one's
+                with suppress(FileExistsError):  # another supervisor was faster
                     self._path.hardlink_to(beside)
                 beside.unlink()
             else:
@@ -66,21 +65,21 @@ class OwnershipRecord:
         self.reload()
 
     def add_owner(self, uid: str) -> None:
-        """Write down the uid of the owner."""
+        """Record the uid of the owner."""
         if uid != self.owner_uid:
             self.owner_uid = uid
             self._add({"owner": uid})
 
     def add_controller(self, uid: str, kind: str, name: str) -> None:
-        """Write down the uid of an object that makes pods."""
+        """Record the uid of a controller of pods."""
         if uid not in self.controllers:
             self.controllers[uid] = kind, name
             self._add({"maker": uid, "kind": kind, "name": name})
 
-    def add_pod(self, life: str, uid: str) -> None:
-        """Write down the uid of the pod of a life."""
-        self.pods[life] = uid
-        self._add({"pod": uid, "life": life})
+    def add_pod(self, incarnation: str, uid: str) -> None:
+        """Record the uid of the pod of an incarnation."""
+        self.pods[incarnation] = uid
+        self._add({"pod": uid, "life": incarnation})
 
     def mark(self, an_object: Object) -> Object:
         """Return an object with its mark."""
@@ -91,7 +90,7 @@ class OwnershipRecord:
         return {**an_object, "metadata": {**metadata, "annotations": annotations}}
 
     def has_mark(self, an_object: Mapping[str, Any]) -> bool:
-        """Return whether this run has made an object under this name; its kind has to be in it."""
+        """Return whether an object has the run's mark; it must have its `kind`."""
         found = mapping(mapping(an_object.get("metadata")).get("annotations")).get(MARK)
         return bool(self.key) and isinstance(found, str) and found == self._mark_of(an_object)
 
@@ -111,7 +110,7 @@ class OwnershipRecord:
         for line in lines:
             try:
                 known = mapping(json.loads(line))
-            except ValueError:  # it was not written to its end
+            except ValueError:  # an incomplete line
                 continue
             self.key = str(known.get("key", self.key))
             self.owner_uid = str(known.get("owner", self.owner_uid))

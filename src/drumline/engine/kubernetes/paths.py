@@ -1,4 +1,4 @@
-"""Where the API keeps things: from a kind to a path."""
+"""The API's path of a kind or an object."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from urllib.parse import quote
 Object = dict[str, Any]
 Objects = list[Object]
 
-# The versions that drumline writes and reads; kinds of the core group need no entry.
+# The API versions that drumline uses; kinds of the core group need no entry.
 VERSIONS: Mapping[str, str] = {
     "Job": "batch/v1",
     "NetworkPolicy": "networking.k8s.io/v1",
@@ -23,7 +23,7 @@ _GLOBAL = frozenset(("Namespace", "Node", "StorageClass", "SelfSubjectAccessRevi
 
 
 def plural(kind: str) -> str:
-    """As it is written in paths."""
+    """Return the plural of a kind as in API paths."""
     word = kind.lower()
     if kind == "PodMetrics":
         return "pods"
@@ -33,7 +33,7 @@ def plural(kind: str) -> str:
 
 
 def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> str:
-    """The path of all objects of a kind in a namespace, or in all of them if none is named; or of one object."""
+    """Return the path of a kind in a namespace, or in all if it is empty; with a name, the path of that object."""
     version = version or VERSIONS.get(kind, "v1")
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     place = "" if kind in _GLOBAL or not namespace else f"/namespaces/{quote(namespace, safe='')}"
@@ -41,10 +41,10 @@ def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> 
 
 
 def new_object(kind: str, metadata: Object, **content: Any) -> Object:
-    """An object of a kind as it is created, in the version that drumline writes."""
+    """Return an object of a kind with its API version."""
     return {"apiVersion": VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata, **content}
 
 
 def name_of(an_object: Mapping[str, Any]) -> str:
-    """What an object is called."""
+    """Return the name of an object."""
     return str(an_object["metadata"]["name"])

@@ -1,4 +1,4 @@
-"""Whether the cluster is there, and whether whoever launches may do there what a run takes."""
+"""Check that the cluster answers and that the user has the permissions that a run needs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drumline.words import listed
 
 
 class Permission(Record):
-    """Something that one may or may not do."""
+    """A verb on a resource."""
 
     verb: str
     resource: str
@@ -39,14 +39,14 @@ _OF_KINDS = {
     "kubernetes": _JOBS,
     "jobset": (
         *(Permission(verb, "jobsets", "jobset.x-k8s.io") for verb in ("get", "list", "create", "delete")),
-        Permission("list", "jobs", "batch"),  # those of the last attempt have to be gone
+        Permission("list", "jobs", "batch"),  # to see that those of the last attempt are gone
     ),
     "tfjob": tuple(Permission(verb, "tfjobs", "kubeflow.org") for verb in ("get", "list", "create", "delete")),
 }
 
 
 def permissions_of(engine: str, plan: Plan | None) -> tuple[Permission, ...]:
-    """All that a run of this plan takes; or, without one, any run on this engine."""
+    """Return the permissions that a run of this plan needs; without a plan, those of any run on this engine."""
     found = [*PERMISSIONS, *_OF_KINDS[engine]]
     if plan is None or plan.preparations:
         found += [each for each in _JOBS if each not in found]
@@ -60,9 +60,9 @@ def permissions_of(engine: str, plan: Plan | None) -> tuple[Permission, ...]:
 
 
 async def check_cluster(plan: Plan) -> Plan:
-    """See that the cluster answers, has the namespace and grants what a run takes; raise EngineError if not.
+    """Check that the cluster answers, has the namespace and grants the permissions; raise EngineError if not.
 
-    The plan then names the context and the namespace, so that whoever takes the run up looks there and nowhere else.
+    Return the plan with kubeconfig, context and namespace, which later supervisors use.
     """
     cluster = cluster_of(plan)
 
@@ -74,26 +74,26 @@ async def check_cluster(plan: Plan) -> Plan:
         return with_cluster(plan, found.replace(context=where.context or cluster.context))
 
 
-async def require_permissions(api: Api, rights: tuple[Permission, ...]) -> None:
-    """Raise RefusedError for what one may not do; a cluster that does not answer that is believed to allow it."""
-    if missing := await find_denied(api, rights):
+async def require_permissions(api: Api, permissions: tuple[Permission, ...]) -> None:
+    """Raise RefusedError for missing permissions; one that cannot be checked counts as granted."""
+    if missing := await find_denied(api, permissions):
         namespace, words = api.namespace, listed([str(each) for each in missing])
         tries = f"{api.where.kubectl} auth can-i {missing[0]} -n {namespace}"
         raise RefusedError(
             f"you may not {words} in the namespace `{namespace}`",
-            hint=f"ask for a role that allows it; `{tries}` says when it does",
+            hint=f"ask for a role that allows it; check with `{tries}`",
             status=403,
         )
 
 
-async def find_denied(api: Api, rights: tuple[Permission, ...]) -> list[Permission]:
-    """Those of these rights that one does not have."""
-    allowed = await asyncio.gather(*(_may(api, right) for right in rights))
-    return [right for right, may in zip(rights, allowed, strict=True) if not may]
+async def find_denied(api: Api, permissions: tuple[Permission, ...]) -> list[Permission]:
+    """Return the permissions that the user does not have."""
+    allowed = await asyncio.gather(*(_may(api, permission) for permission in permissions))
+    return [permission for permission, may in zip(permissions, allowed, strict=True) if not may]
 
 
-async def _may(api: Api, right: Permission) -> bool:
-    asked = {"namespace": api.namespace, **to_dict(right)}
+async def _may(api: Api, permission: Permission) -> bool:
+    asked = {"namespace": api.namespace, **to_dict(permission)}
     review = new_object("SelfSubjectAccessReview", {}, spec={"resourceAttributes": asked})
     try:
         return bool((await api.create(review))["status"]["allowed"])
@@ -104,6 +104,6 @@ async def _may(api: Api, right: Permission) -> bool:
 
 
 def _kubeconfig(environ: Mapping[str, str]) -> str | None:
-    """What KUBECONFIG names, wherever one is."""
+    """Return KUBECONFIG with absolute paths."""
     named = [os.path.abspath(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]  # noqa: PTH100
     return os.pathsep.join(named) or None

@@ -1,4 +1,4 @@
-"""Where replicas are reached in a cluster, and their folders in a pod. Pure: nobody is asked."""
+"""The addresses of replicas in a cluster, and their folders in a pod. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.plan.types import Place, Placement, Plan, Replica, ReplicaId
 
 PORT = 2222
 
-PARTS = "/drumline/parts"  # what drumline carried, as it came
+PARTS = "/drumline/parts"  # the packed project and runtime
 PROJECT = "/drumline/project"
 RUNTIME = "/drumline/runtime"
 OUTPUT = "/drumline/output"
@@ -24,7 +24,7 @@ NAMES_NOT_AWAITED = (
 
 
 def place(plan: Plan, *, attempt: int = 0) -> Placement:
-    """Say where each replica will be reached: by a name that it has before it has an address."""
+    """Return the DNS name and the folders of each replica."""
     _require_image(plan)
     _require_volumes(plan)
     here = place_helper(plan)
@@ -36,7 +36,7 @@ def place(plan: Plan, *, attempt: int = 0) -> Placement:
             domain=f".{names.service(plan, attempt)}" if "." in known[replica.id] else None,
             cores=_cores(replica),
             gpus=_gpus(replica),
-            # The operator of a TFJob writes it, for whoever is not alone.
+            # The TFJob operator writes it, if there are several replicas.
             written=("TF_CONFIG",) if plan.engine == "tfjob" else (),
         )
         for replica in plan.replicas
@@ -44,7 +44,7 @@ def place(plan: Plan, *, attempt: int = 0) -> Placement:
 
 
 def place_helper(plan: Plan) -> Place:
-    """The place of somebody whom nobody has to reach: the folders alone."""
+    """Return the place of a helper: its folders, without an address."""
     output_dir = _on_output(plan, plan.output) if plan.output else _own_output(plan)
     checkpoint = _on_output(plan, plan.checkpoint) if plan.checkpoint else posixpath.join(output_dir, "checkpoint")
     return Place(
@@ -59,7 +59,7 @@ def place_helper(plan: Plan) -> Place:
 
 
 def workdir(plan: Plan) -> str:
-    """Where commands run: in the project that was carried, or wherever the image says, which is empty."""
+    """Return the folder where commands run: in the project, or empty for the image's own."""
     if posixpath.isabs(plan.workdir):
         return posixpath.normpath(plan.workdir)
     if cluster_of(plan).code:
@@ -67,50 +67,50 @@ def workdir(plan: Plan) -> str:
     if posixpath.normpath(plan.workdir) == ".":
         return ""
     raise InputError(
-        f"workdir `{plan.workdir}` is in the project's folder, which is not carried into the pods",
-        hint=f"leave out `engine.{plan.engine}.code: false`, or give a path in the image",
+        f"workdir `{plan.workdir}` is in the project's folder, which is not copied into the pods",
+        hint=f"remove `engine.{plan.engine}.code: false`, or set an absolute path in the image",
     )
 
 
 def output_mount(plan: Plan) -> str:
-    """Where the output volume is mounted: where the spec's own path begins, else where drumline has it."""
+    """Return the mount path of the output volume: the spec's absolute path, else the default."""
     at = cluster_of(plan).output_at
     return OUTPUT if at is None or posixpath.normpath(at) == "/" else posixpath.normpath(at)
 
 
 def data_mount(variable: str, path: str) -> str:
-    """Where a data volume is mounted."""
+    """Return the mount path of a data volume."""
     name = variable.removeprefix("DATA_DIR").removeprefix("_").lower() or "data"
     return posixpath.normpath(path) if posixpath.isabs(path) else posixpath.join(DATA, name)
 
 
 def _require_image(plan: Plan) -> None:
-    """Refuse a plan whose pods would have no image."""
+    """Raise InputError if the plan has no image."""
     image = cluster_of(plan).image
     if image.name is None and not image.is_built:
         raise InputError(
-            f"`engine.{plan.engine}.image` is missing: which image do the pods run?",
+            f"`engine.{plan.engine}.image` is missing: pods need an image",
             hint=f"add it: `engine: {{{plan.engine}: {{image: …}}}}`",
         )
 
 
 def _require_volumes(plan: Plan) -> None:
-    """Refuse data that one pod would make and no other could see."""
+    """Raise InputError for prepared data without a volume."""
     for each in plan.preparations:
         if each.variable not in cluster_of(plan).data:
             raise InputError(
-                f"`prepare` makes `{each.path}` in a pod of its own, and no other pod would see it",
-                hint="give the data a `volume`, such as `volume: {size: 10GiB, access: ReadWriteMany}`",
+                f"`prepare` makes `{each.path}` in a separate pod, where other pods cannot read it",
+                hint="add a `volume` to the data, such as `volume: {size: 10GiB, access: ReadWriteMany}`",
             )
 
 
 def awaits_names(plan: Plan) -> bool:
-    """Whether replicas wait until they know each other's names: not where no framework is told of any address."""
+    """Return whether pods wait until the names of the others resolve: not if no framework uses addresses."""
     return plan.framework != "plain" and len(plan.replicas) > 1
 
 
 def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
-    """The names by which replicas reach each other: a pod's own in the domain of its Service, as its maker gives it."""
+    """Return the DNS name of each replica's pod, as its controller sets it."""
     domain = names.service(plan, attempt)
     if plan.engine == "kubernetes" and cluster_of(plan).jobs == "single":
         return {each.id: f"{each.id.role}-{each.id.index}.{domain}" for each in plan.replicas}
@@ -129,7 +129,7 @@ def hosts(plan: Plan, attempt: int) -> dict[ReplicaId, str]:
 
 
 def _own_output(plan: Plan) -> str:
-    """All of a volume that is the run's own; a folder of its own on one that others use, too."""
+    """Return the output folder: the whole volume if it was made for the run, else a folder of the run."""
     volume = cluster_of(plan).output
     return posixpath.join(OUTPUT, names.base(plan)) if volume and volume.claim else OUTPUT
 
@@ -149,7 +149,7 @@ def _data_dir(plan: Plan, variable: str, path: str) -> str:
 
 
 def _below(folder: str, path: str) -> str:
-    """A path below a folder, which no `..` leaves."""
+    """Return a path below a folder; `..` cannot leave it."""
     return posixpath.normpath(folder + posixpath.normpath(f"/{path}"))
 
 
@@ -158,6 +158,6 @@ def _cores(replica: Replica) -> int | None:
 
 
 def _gpus(replica: Replica) -> tuple[str, ...] | None:
-    """A container sees its own GPUs alone, and counts them from 0."""
+    """Return the GPUs of a replica: a container sees only its own, numbered from 0."""
     gpus = replica.resources.gpus
     return None if gpus is None else tuple(str(number) for number in range(gpus))

@@ -1,4 +1,4 @@
-"""What a plan says to the engines of clusters: the image, volumes, and what the cluster asks of pods."""
+"""The engine options of a plan for clusters: the image, volumes, and options of pods."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.record import Record
 
 
 class Image(Record):
-    """A container image by name; or, without one yet, what it is built from: a file of the user's, or a base."""
+    """A container image by name, or what it is built from: a Dockerfile or a base."""
 
     name: str | None = None
     dockerfile: str | None = None
@@ -22,26 +22,26 @@ class Image(Record):
 
     @property
     def is_built(self) -> bool:
-        """Whether it has to be built before any replica can run."""
+        """Whether the image is built for the run."""
         return self.dockerfile is not None or self.base is not None
 
 
 class Volume(Record):
-    """A claim that is there, or the size of one that is made for the run and outlives it."""
+    """An existing claim, or the size of one that is made for the run and outlives it."""
 
     claim: str | None = None
     size_bytes: int | None = None
     storage_class: str | None = None
-    access: str | None = None  # None: not said
+    access: str | None = None
 
     @property
     def is_shared(self) -> bool:
-        """Whether pods of several nodes may write to it at the same time."""
+        """Whether pods on several nodes can write to it."""
         return self.access == "ReadWriteMany"
 
 
 class Toleration(Record):
-    """A taint that the pods put up with."""
+    """A taint that the pods tolerate."""
 
     key: str | None = None
     operator: str = "Exists"
@@ -51,21 +51,21 @@ class Toleration(Record):
 
 
 class Cluster(Record):
-    """The cluster and what it is told.
+    """The cluster and the options of pods.
 
-    `unique` and `user` are chosen by the command that launches, and so are the same for every supervisor of a run.
+    `unique` and `user` are chosen at the launch, so that they are the same for every supervisor of a run.
     """
 
-    unique: str = ""  # a few random letters that keep names of two runs apart; empty in what is rendered for a number
+    unique: str = ""  # random letters that make the names of two runs distinct; empty in `render`
     user: str = ""
-    kubeconfig: str | None = None  # the files that KUBECONFIG named at the launch
+    kubeconfig: str | None = None  # KUBECONFIG at the launch
     context: str | None = None
     namespace: str | None = None
     image: Image = Image()
     jobs: str = "single"
     output: Volume | None = None
-    output_at: str | None = None  # where in a pod it is to be, where `output` is an absolute path
-    data: Mapping[str, Volume] = MappingProxyType({})  # by the variable that names the folder
+    output_at: str | None = None  # its mount path, if `output` is an absolute path
+    data: Mapping[str, Volume] = MappingProxyType({})  # by variable
     code: bool = True
     node_selector: Mapping[str, str] = MappingProxyType({})
     tolerations: tuple[Toleration, ...] = ()
@@ -76,18 +76,18 @@ class Cluster(Record):
     labels: Mapping[str, str] = MappingProxyType({})
     annotations: Mapping[str, str] = MappingProxyType({})
     shm_bytes: int | None = None
-    run_as: int | None = None  # None: as the image says
-    lost_seconds: float = 60.0  # that a node may be silent, as the cluster sees it, before its pods count as lost
+    run_as: int | None = None  # None: the image's user
+    lost_seconds: float = 60.0  # that a node may be unreachable before its pods count as lost
     network_policy: bool = True
     pod: Mapping[str, object] = MappingProxyType({})
-    pods: Mapping[str, Mapping[str, object]] = MappingProxyType({})  # the same for the pods of a role, and after it
+    pods: Mapping[str, Mapping[str, object]] = MappingProxyType({})  # patches by role, applied after `pod`
 
 
 def cluster_of(plan: Plan) -> Cluster:
-    """Return what the plan says to the cluster."""
+    """Return the cluster options of a plan."""
     return read_options(Cluster, plan.options)
 
 
 def with_cluster(plan: Plan, cluster: Cluster) -> Plan:
-    """Return the plan that says this to the cluster."""
+    """Return the plan with these cluster options."""
     return plan.replace(options=to_options(cluster))

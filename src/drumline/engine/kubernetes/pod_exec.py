@@ -1,4 +1,4 @@
-"""A command in a container, with its three streams, over a WebSocket of the API server: what `kubectl exec` does."""
+"""Run a command in a container over a WebSocket of the API server, as `kubectl exec` does."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 Write = Callable[[bytes], Awaitable[None]]
 
-# Of the fourth version, which every server speaks that is supported; it cannot say that there is no more input.
+# Version 4, which all supported servers have; it cannot close stdin.
 _PROTOCOL = "v4.channel.k8s.io"
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE = range(5)
-_LARGEST_BYTES = 1 << 20  # of a message; one at a time is kept
+_LARGEST_BYTES = 1 << 20  # of a message
 _CHUNK_BYTES = 32 << 10
 _LARGEST_CODE = 255
 
@@ -46,9 +46,9 @@ async def execute(
     given: AsyncIterator[bytes] | None = None,
     terminal: bool = False,
 ) -> int:
-    """Run a command and return its exit code; what is `given` is written to it, and never ended.
+    """Run a command and return its exit code; `given` is written to its stdin, which is never closed.
 
-    Raise EngineError if it could not be run, or if the line was cut.
+    Raise EngineError if it could not be run, or if the connection was cut.
     """
     params = [("container", container), ("stdout", "true"), ("stderr", "false" if terminal else "true")]
     params += [("stdin", "true")] if given is not None else []
@@ -61,12 +61,12 @@ async def execute(
             params=tuple(params),
             subprotocols=[_PROTOCOL],
             max_message_size_bytes=_LARGEST_BYTES,
-            keepalive_ping_interval_seconds=None,  # the connection's own is kept alive by the kernel
+            keepalive_ping_interval_seconds=None,  # TCP keep-alive is used instead
         ) as session:
             feeding = asyncio.ensure_future(_feed(session, given)) if given is not None else None
             sizing = _follow_size(session) if terminal else None
             try:
-                return await _listen(session, stdout, stderr)
+                return await _receive(session, stdout, stderr)
             finally:
                 if sizing:
                     sizing()
@@ -75,18 +75,18 @@ async def execute(
                     with suppress(asyncio.CancelledError, HTTPXWSException, REQUEST_ERROR):
                         await feeding
     except WebSocketUpgradeError as error:
-        # Its body is gone; the same request in plain HTTP is refused in the same words.
+        # The body of the response is gone; a plain HTTP request returns the same error.
         answer = await api.requests.read_refusal(path, tuple(params))
         raise refusal(error.response.status_code, answer, api.where, f"run a command in {pod}") from None
     except (HTTPXWSException, REQUEST_ERROR) as error:
-        raise UnreachableError(f"the line to {pod} was cut: {text(str(error)) or type(error).__name__}") from None
+        raise UnreachableError(f"the connection to {pod} was cut: {text(str(error)) or type(error).__name__}") from None
 
 
 async def discard(_: bytes) -> None:
-    """What a command says to nobody."""
+    """Discard the output of a command."""
 
 
-async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) -> int:
+async def _receive(session: AsyncWebSocketSession, stdout: Write, stderr: Write) -> int:
     while True:
         try:
             data = await session.receive_bytes()
@@ -103,9 +103,9 @@ async def _listen(session: AsyncWebSocketSession, stdout: Write, stderr: Write) 
 
 
 def read_status(content: bytes) -> int:
-    """Return the exit code that a command's last message tells; raise EngineError if it tells none.
+    """Return the exit code in a command's last message; raise EngineError if it has none.
 
-    The node writes the message: a code that no process can have is not believed.
+    The node writes the message: a code that no process can have is ignored.
     """
     try:
         status = mapping(json.loads(content))
@@ -127,11 +127,11 @@ async def _feed(session: AsyncWebSocketSession, given: AsyncIterator[bytes]) -> 
 
 
 def _follow_size(session: AsyncWebSocketSession) -> Callable[[], object]:
-    """Tell the other side how large our terminal is, now and whenever it changes; returns what ends that."""
+    """Send the size of the terminal now and when it changes; return a function that stops this."""
     loop = asyncio.get_running_loop()
     tasks: set[asyncio.Future[None]] = set()
 
-    def tell() -> None:
+    def send_size() -> None:
         with suppress(OSError):
             size = os.get_terminal_size(sys.stdout.fileno())
             message = json.dumps({"Width": size.columns, "Height": size.lines}).encode()
@@ -139,19 +139,19 @@ def _follow_size(session: AsyncWebSocketSession) -> Callable[[], object]:
             tasks.add(task)
             task.add_done_callback(tasks.discard)
 
-    tell()
-    loop.add_signal_handler(signal.SIGWINCH, tell)
+    send_size()
+    loop.add_signal_handler(signal.SIGWINCH, send_size)
     return lambda: loop.remove_signal_handler(signal.SIGWINCH)
 
 
-async def keys() -> AsyncIterator[bytes]:
-    """What somebody types, or is piped in, as it comes."""
+async def read_stdin() -> AsyncIterator[bytes]:
+    """Yield the bytes of stdin as they arrive."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()
     while True:
         ready = asyncio.Event()
         try:
             loop.add_reader(descriptor, ready.set)
-        except PermissionError:  # a plain file is always ready
+        except PermissionError:  # a regular file is always ready
             ready.set()
         try:
             await ready.wait()
@@ -164,7 +164,7 @@ async def keys() -> AsyncIterator[bytes]:
 
 
 class raw_terminal:  # noqa: N801
-    """While the block runs, every key goes to the other side, also Ctrl-C."""
+    """Puts the terminal into raw mode during the block, so that Ctrl-C goes to the remote side."""
 
     def __enter__(self) -> None:
         self._was = termios.tcgetattr(sys.stdin.fileno())

@@ -1,6 +1,6 @@
-"""The replicas of one run as their pods show them: which run, which wait for what, which have ended and how.
+"""Track the replicas of one run by their pods: waiting, running or ended.
 
-An end is reported only when its log is here.
+An end is reported only when the log is copied.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 Pod = dict[str, Any]
-_USUAL_SECONDS = 10.0
-_MOST_WAITS = 200  # that are told of a life: every user of the namespace can write events
-_SECOND = 0.999  # times of a cluster are cut to whole seconds
-_APART = 1e-6  # seconds; two ends that are closer cannot be ordered by their times
+_USUAL_WAIT_SECONDS = 10.0
+_MOST_WAITS = 200  # reports per incarnation: every user of the namespace can write events
+_SECOND = 0.999  # times of a cluster are truncated to seconds
+_APART = 1e-6  # seconds between two ends, to keep their order
 
 
 class TrackedPod(Tracked):
-    """An incarnation of a replica that was asked for, or that has a pod."""
+    """An incarnation that was requested or has a pod."""
 
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         super().__init__(incarnation, folder)
         self.pod: Pod | None = None
-        self.controllers: tuple[str, ...] = ()  # what should make its pod, by name
+        self.controllers: tuple[str, ...] = ()  # the names of the objects that create its pod
         self.trouble: PodWaiting | None = None
         self.is_stopped = False  # by this supervisor
-        self.grace_seconds: float | None = None  # with which it was deleted last
-        self.patient_until = 0.0  # UTC; before that, it is not taken for lost
+        self.grace_seconds: float | None = None  # of its last deletion
+        self.lost_after = 0.0  # UTC; it does not count as lost before
         self.waits = PodWaiting()
         self.reported_wait = ("", "", False)
         self.waits_reported = 0
@@ -70,32 +70,32 @@ class TrackedPod(Tracked):
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        """Where it runs, in words; its pod may be gone."""
+        """Where it runs: `on NODE`; its pod may be gone."""
         return f"on {self.node or read_notes(self.folder).get('node', '')}"
 
 
 class FollowLog(Record):
-    """Bring the log of a container here as it grows."""
+    """Copy the log of a container as it grows."""
 
     pod: TrackedPod
     container: str
 
 
 class DrainLog(Record):
-    """Bring all of the log of a container here that has ended; its end is complete then."""
+    """Copy the rest of the log of a container that has ended; then its end can be reported."""
 
     pod: TrackedPod
     container: str
 
 
 class DeletePod(Record):
-    """Delete a pod that should not be."""
+    """Delete a pod that is not wanted."""
 
     pod: TrackedPod
 
 
 class PodWatch:
-    """Takes in what a cluster says of pods; what becomes of each is reported by `tracker`."""
+    """Processes changes of pods; starts and ends are reported by `tracker`."""
 
     def __init__(
         self,
@@ -110,33 +110,33 @@ class PodWatch:
         self._report = report
         self._identify = identify
         self._by_pod: dict[str, TrackedPod] = {}
-        self._last_end_at = -inf  # of all that were seen to end
-        self.due: asyncio.Queue[FollowLog | DrainLog | DeletePod] = asyncio.Queue()  # for the session to do
-        self.listed = asyncio.Event()  # all that there is has been seen
+        self._last_end_at = -inf  # the latest end so far
+        self.due: asyncio.Queue[FollowLog | DrainLog | DeletePod] = asyncio.Queue()  # actions for the session
+        self.listed = asyncio.Event()  # all existing pods are known
 
     def track(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
-        """Report these from now on; return them."""
+        """Report these incarnations from now on; return them."""
         found = self._tracker.ask(incarnations)
-        self._look_at_all(each for each in found if each.end is None)
+        self._check_all(each for each in found if each.end is None)
         return found
 
     def handle_pods(self, change: Change) -> None:
-        """Take in what the watch has seen of pods."""
+        """Process a change of pods."""
         if change.what == "LISTED":
             self.listed.set()
             there = {pod["metadata"]["uid"] for pod in change.objects}
             for each in self._tracker:
                 if each.pod and each.pod["metadata"]["uid"] not in there:
-                    self._look(each, deleted=True)
+                    self._check(each, deleted=True)
         found = [kept for pod in change.objects if (kept := self._recognize(pod))]
         if change.what == "DELETED":
             for each in found:
-                self._look(each, deleted=True)
+                self._check(each, deleted=True)
         else:
-            self._look_at_all(found)
+            self._check_all(found)
 
     def handle_events(self, change: Change) -> None:
-        """Take in what the cluster's events say that no status does."""
+        """Process events, which say more than the status why a pod waits."""
         for event in change.objects:
             trouble = read_event(event)
             if trouble is None or change.what == "DELETED":
@@ -144,24 +144,24 @@ class PodWatch:
             for each in self._concerned(trouble):
                 each.trouble = trouble.wait
                 if each.pod:
-                    self._look(each)
+                    self._check(each)
                 else:
                     self.wait(each, trouble.wait)
 
     def end_without_pod(self, incarnation: Incarnation, exit_: Exit) -> None:
-        """Report the end of an incarnation that has no pod, and will have none."""
+        """Report the end of an incarnation that has no pod and will have none."""
         found = self._tracker.find(incarnation)
         if found.pod is None:
             self._tracker.end(found, End(exit_, self._loop.time(), has_started=False))
 
     def _concerned(self, trouble: PodEvent) -> list[TrackedPod]:
-        """Return the replicas that an event is about; those without a pod if it is about what makes pods."""
+        """Return the incarnations that an event is about; an event of a controller is about those without a pod."""
         if trouble.kind == "Pod":
             return [self._by_pod[trouble.name]] if trouble.name in self._by_pod else []
         return [each for each in self._tracker if each.pod is None and trouble.name in each.controllers]
 
     def _recognize(self, pod: Pod) -> TrackedPod | None:
-        """Return the incarnation of a pod; the first pod of one is its own, any other is not."""
+        """Return the incarnation of a pod; None for a second pod of one."""
         incarnation = self._identify(pod)
         if incarnation is None:
             return None
@@ -174,24 +174,24 @@ class PodWatch:
             self.due.put_nowait(DeletePod(kept))
         return kept
 
-    def _look_at_all(self, lives: Iterable[TrackedPod]) -> None:
-        """Look at these, those that have ended in the order of their ends."""
-        for each in sorted(lives, key=_order):
-            self._look(each)
+    def _check_all(self, pods: Iterable[TrackedPod]) -> None:
+        """Check these, those that have ended in the order of their ends."""
+        for each in sorted(pods, key=_order):
+            self._check(each)
 
-    def _look(self, kept: TrackedPod, *, deleted: bool = False) -> None:
+    def _check(self, kept: TrackedPod, *, deleted: bool = False) -> None:
         if not kept.is_asked or kept.end or kept.pod is None:
             return
-        # A kubelet that has begun to wait for the end of a grace waits for all of it, even if less is asked for then.
-        now = time.time() if time.time() >= kept.patient_until else 0.0
+        # A kubelet waits for the whole grace of the first deletion, even if a later one has a shorter grace.
+        now = time.time() if time.time() >= kept.lost_after else 0.0
         status = read_pod_status(kept.pod, now=now, deleted=deleted, asked=kept.is_stopped, trouble=kept.trouble)
         match status:
             case PodRunning():
                 if status.started_at is not None:
                     self._start(kept, status.started_at)
                 if status.overdue_at is not None:
-                    wait = max(0.1, max(status.overdue_at, kept.patient_until) - time.time())
-                    self._loop.call_later(wait, partial(self._look, kept))
+                    wait = max(0.1, max(status.overdue_at, kept.lost_after) - time.time())
+                    self._loop.call_later(wait, partial(self._check, kept))
             case PodWaiting():
                 self.wait(kept, status)
             case PodEnded():
@@ -201,7 +201,7 @@ class PodWatch:
                 self._begin_end(kept, End(status.exit, at, has_started=started), status.container)
 
     def _at(self, status: PodEnded) -> float:
-        """When it ended by the loop's clock: as late in its second as it can be, for it was not seen before that."""
+        """Return when it ended by the loop's clock: at the end of the reported second."""
         now = time.time()
         at = now if status.ended_at is None else min(now, status.ended_at + _SECOND)
         at = self._loop.time() - (now - at)
@@ -215,12 +215,12 @@ class PodWatch:
             self.due.put_nowait(FollowLog(kept, main_container(kept.pod)))
 
     def wait(self, kept: TrackedPod, wait: PodWaiting) -> None:
-        """Tell for what a life waits, once per change; what is part of every start only if it takes long."""
+        """Report what an incarnation waits for, once per change; a usual wait only if it takes long."""
         if kept.has_started or kept.end or not kept.is_asked or wait == kept.waits:
             return
         kept.waits = wait
         if wait.is_usual and not wait.is_fatal:
-            self._loop.call_later(_USUAL_SECONDS, partial(self._report_wait, kept, wait))
+            self._loop.call_later(_USUAL_WAIT_SECONDS, partial(self._report_wait, kept, wait))
         else:
             self._report_wait(kept, wait)
 
@@ -243,7 +243,7 @@ class PodWatch:
 
 
 def _order(kept: TrackedPod) -> tuple[float, bool, int]:
-    """Where an end stands among others: by its second, whether it was told to go, which the cluster knew first."""
+    """Return the sort key of an end: its second, whether the pod was deleted, and the resource version."""
     if kept.pod is None:
         return 0.0, False, 0
     status = read_pod_status(kept.pod, now=time.time())

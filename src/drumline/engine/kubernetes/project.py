@@ -1,4 +1,4 @@
-"""The project's folder as an archive that a cluster's API can carry, and drumline's runtime beside it."""
+"""Pack the project's folder and drumline's runtime into ConfigMaps."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from drumline.plan.types import Plan
 from drumline.record import Record
 from drumline.words import count, decimal_size
 
-PART_BYTES = 700_000  # a ConfigMap may have 1 MiB, and travels as base64 in a request of at most 1.5 MiB
-MOST_BYTES = 8 << 20  # compressed: a dozen ConfigMaps. All of etcd is 2 GiB by default, and every node reads them
-MOST_RAW_BYTES = 256 << 20  # not even compressed
+PART_BYTES = 700_000  # a ConfigMap may have 1 MiB, sent as base64 in a request of at most 1.5 MiB
+MOST_BYTES = 8 << 20  # compressed: a dozen ConfigMaps, which every node reads; etcd has 2 GiB by default
+MOST_RAW_BYTES = 256 << 20  # before compression
 _SCRIPTS = ("ready.sh", "ready.py")
 
 
 class PackedProject(Record):
-    """What is carried into each pod."""
+    """The project and the runtime as they are copied into each pod."""
 
-    parts: tuple[bytes, ...]  # of the project's archive; none if nothing is carried but the runtime
+    parts: tuple[bytes, ...]  # of the project's archive; empty if the image has the code
     files: int
-    size_bytes: int  # of the files, as they are
+    size_bytes: int  # of the files, uncompressed
     runtime: bytes  # an archive of `drumline.runtime`
-    warnings: tuple[str, ...] = ()  # what is otherwise than one would think
+    warnings: tuple[str, ...] = ()
 
     @property
     def contents(self) -> tuple[Mapping[str, bytes], ...]:
-        """What each ConfigMap holds, by key; all of them together are one folder in the pod."""
+        """The content of each ConfigMap, by key; together they are one folder in the pod."""
         first = {**{name: _script(name) for name in _SCRIPTS}, "runtime.tar.gz": self.runtime}
         return (first, *({f"project-{number:03}": part} for number, part in enumerate(self.parts)))
 
 
 def pack(directory: Path | None, *, without: Collection[Path] = ()) -> PackedProject:
-    """Pack a project, or only the runtime; the same content gives the same bytes, whoever packs it and when.
+    """Pack a project, or only the runtime; the same content gives the same bytes.
 
-    Raise InputError if something cannot be read, or if it is more than an API should carry.
+    Raise InputError if a file cannot be read, or if the project is too large for ConfigMaps.
     """
     runtime = compress(make_archive(runtime_members()))
     if directory is None:
@@ -61,7 +61,7 @@ def _script(name: str) -> bytes:
 
 
 def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
-    """Raise InputError for a project that is too large, packed or, before anybody reads it, as it is."""
+    """Raise InputError for a project that is too large, compressed or, before it is read, uncompressed."""
     size = size_bytes(tree)
     if packed_bytes is None and size <= MOST_RAW_BYTES:
         return
@@ -69,13 +69,13 @@ def _refuse_large(tree: Tree, packed_bytes: int | None) -> None:
         return
     packed = "" if packed_bytes is None else f", {decimal_size(packed_bytes)} compressed"
     raise InputError(
-        f"the project is {decimal_size(size)} in {count(count_files(tree), 'file')}{packed}; a cluster's API"
-        f" should carry no more than {decimal_size(MOST_BYTES)} compressed. The largest are\n{list_largest(tree)}",
-        hint=f"name what the training does not read in {OWN}, with lines as in .gitignore; mount data as a volume; or"
-        " build the project into the image and say `code: false`",
+        f"the project is {decimal_size(size)} in {count(count_files(tree), 'file')}{packed}; at most"
+        f" {decimal_size(MOST_BYTES)} compressed can be copied into pods. The largest are\n{list_largest(tree)}",
+        hint=f"list what the training does not read in {OWN}, in the syntax of .gitignore; mount data as a volume; or"
+        " build the project into the image and set `code: false`",
     )
 
 
 def pack_project(plan: Plan, site: Site) -> PackedProject:
-    """Return the project of a plan, packed; nothing of it where the image has the code."""
+    """Return the packed project of a plan; only the runtime where the image has the code."""
     return pack(site.directory if cluster_of(plan).code else None, without=excluded_folders(plan, site))

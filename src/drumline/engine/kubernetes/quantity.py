@@ -1,4 +1,4 @@
-"""Amounts as Kubernetes writes them."""
+"""Format amounts as Kubernetes quantities."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 
 def quantity(amount_bytes: int) -> str:
-    """Bytes, exactly, with the largest unit that keeps them whole."""
+    """Return bytes, exactly, in the largest unit that divides them."""
     for power, unit in ((5, "Pi"), (4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
         if amount_bytes and amount_bytes % 1024**power == 0:
             return f"{amount_bytes // 1024**power}{unit}"
@@ -17,6 +17,6 @@ def quantity(amount_bytes: int) -> str:
 
 
 def cores(cpus: float) -> str:
-    """Cores, to the thousandth, rounded up."""
+    """Return cores, rounded up to thousandths."""
     thousandths = math.ceil(round(cpus * 1000, 6))
     return f"{thousandths}m" if thousandths % 1000 else str(thousandths // 1000)

@@ -1,6 +1,6 @@
-"""Requests to a cluster's API server: made again while there is no answer, and judged by what the answer says.
+"""Requests to a cluster's API server, retried while there is no answer.
 
-An answer is read into memory up to a bound, whatever length it announces: a node or another user may have written it.
+Answers are read up to a limit, since a node or another user may have written them.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 LARGEST_ANSWER_BYTES = 32 << 20
 _LARGEST_REFUSAL_BYTES = 1 << 20
 _MOST_AT_ONCE = 32
-_ANSWER_SECONDS = 120.0  # for all of an answer, also one that comes byte by byte
+_ANSWER_SECONDS = 120.0  # for a whole answer
 
 
 class Requests:
-    """Asks one server, so many things at once; raises an AwayError for what waiting may change, else a RefusedError."""
+    """Sends requests to one server; raises UnreachableError for what a retry may change, else RefusedError."""
 
-    def __init__(self, client: AsyncClient, where: ApiLocation, *, patience_seconds: float) -> None:
+    def __init__(self, client: AsyncClient, where: ApiLocation, *, timeout_seconds: float) -> None:
         self._client = client
         self._where = where
-        self._patience_seconds = patience_seconds
-        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
+        self._timeout_seconds = timeout_seconds
+        self._slots = asyncio.Semaphore(_MOST_AT_ONCE)
 
     async def send(
         self,
@@ -50,22 +50,22 @@ class Requests:
         *,
         params: Mapping[str, str] | None = None,
         body: Object | None = None,
-        patience_seconds: float | None = None,
+        timeout_seconds: float | None = None,
         largest_bytes: int = LARGEST_ANSWER_BYTES,
     ) -> Object:
-        """Ask for an object until there is an answer, or patience is out; return it.
+        """Send a request until there is an answer or the timeout is over; return the object.
 
-        Raise TooLargeError for an answer of more bytes than that, and EngineError for one that is no object.
+        Raise TooLargeError for an answer over `largest_bytes`, and EngineError for one that is not an object.
         """
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         content = None if body is None else json.dumps(body).encode()
-        pause = Backoff(self._patience_seconds if patience_seconds is None else patience_seconds)
+        pause = Backoff(self._timeout_seconds if timeout_seconds is None else timeout_seconds)
         while True:
             request = self._client.build_request(
                 method, path, params=dict(params or {}), content=content, headers={"Content-Type": kind}
             )
             try:
-                async with self._room, asyncio.timeout(_ANSWER_SECONDS):
+                async with self._slots, asyncio.timeout(_ANSWER_SECONDS):
                     response = await self._client.send(request, stream=True)
                     try:
                         answer = await self._read(response, what, largest_bytes)
@@ -75,8 +75,8 @@ class Requests:
                 await pause.wait(unreachable(error, self._where))
             except REQUEST_ERROR as error:
                 await pause.wait(unreachable(error, self._where))
-            except UnreachableError as trouble:
-                await pause.wait(trouble)
+            except UnreachableError as error:
+                await pause.wait(error)
             except CREDENTIALS_ERRORS as error:
                 raise credentials_error(error, self._where) from None
             else:
@@ -86,7 +86,7 @@ class Requests:
     async def stream(
         self, path: str, what: str, params: Mapping[str, str] | tuple[tuple[str, str], ...]
     ) -> AsyncIterator[Response]:
-        """Ask once, for what comes piece by piece; raise AwayError also when it is cut off."""
+        """Send a request once and yield the streaming response; raise UnreachableError if it is cut off."""
         request = self._client.build_request("GET", path, params=params, timeout=STREAM_TIMEOUT)
         try:
             response = await self._client.send(request, stream=True)
@@ -104,7 +104,7 @@ class Requests:
             await response.aclose()
 
     async def read_refusal(self, path: str, params: tuple[tuple[str, str], ...]) -> Object:
-        """Return what a plain request is refused with that was refused in another form; nothing if it is cut."""
+        """Return the error object of a plain GET request; empty if the connection is cut."""
         request = self._client.build_request("GET", path, params=params)
         with suppress(REQUEST_ERROR, TimeoutError):
             async with asyncio.timeout(_ANSWER_SECONDS):
@@ -116,16 +116,16 @@ class Requests:
         return {}
 
     async def _read(self, response: Response, what: str, largest_bytes: int) -> Object:
-        """Return the object that an answer is; raise whatever one means that is not yes."""
+        """Return the object of a response; raise the error of a refusal."""
         if response.status_code >= 400:
             await self._refuse(response, what)
         answer = _parse(await _content(response, largest_bytes))
         if answer is None:
-            raise EngineError(f"the cluster at {self._where.server} answers with no object ({what})")
+            raise EngineError(f"the cluster at {self._where.server} did not answer with an object ({what})")
         return answer
 
     async def _refuse(self, response: Response, what: str) -> None:
-        """Raise what an answer means that is no."""
+        """Raise the error of a response with an error status."""
         status, answer = response.status_code, await _refusal_in(response)
         if status == 429 or status >= 500 or is_from_node(status, answer):
             said = text(answer.get("message")) or f"HTTP {status}"
@@ -159,6 +159,6 @@ def _parse(content: bytes) -> Object | None:
 
 
 def _asked_to_wait(response: Response) -> float | None:
-    """The seconds after which a server wants to be asked again, if it says so."""
+    """Return the seconds of Retry-After; None if there is none."""
     said = str(response.headers.get("Retry-After", ""))
     return float(said) if said.isascii() and said.isdecimal() and len(said) <= 9 else None

@@ -1,4 +1,4 @@
-"""One run in a cluster, inside its supervisor."""
+"""The session of one run in a cluster."""
 
 from __future__ import annotations
 
@@ -46,26 +46,26 @@ from drumline.runtime.keeper import boot_id
 from drumline.words import format_duration
 
 _REMOVE_SECONDS = 600.0
-_DRAIN_SECONDS = 10.0  # for the end of a log whose pod has ended; its node may be gone
-_STOPPED_DRAIN_SECONDS = 60.0  # for all of it, of a replica that was stopped
-_LEAST_GRACE_SECONDS = 1.0  # with none at all, a pod is forgotten while it may still run
+_DRAIN_SECONDS = 10.0  # without progress in the log of a pod that has ended
+_STOPPED_DRAIN_SECONDS = 60.0  # for the rest of the log of a stopped replica
+_LEAST_GRACE_SECONDS = 1.0  # with 0 a pod is removed from the API while it may still run
 _STOPPED_EARLY = Exit(message="it was stopped before it started")
 
 
 class ClusterSession:
-    """Starts, stops and watches the replicas of one run; owns the tasks that talk to the cluster."""
+    """Starts, stops and watches the replicas of one run; owns the tasks that send requests."""
 
     def __init__(self, plan: Plan, run_dir: Path, site: Site) -> None:
         cluster = cluster_of(plan)
         self._events = EventQueue()
         loop, tell = asyncio.get_running_loop(), self._events.put
         self._build = BuildHelper(run_dir, site, loop, tell) if BUILD in plan.helpers else None
-        self._placed = plan  # as it was placed last
+        self._placed = plan  # with its last placement
         client, where = open_client(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
         self._is_operated = plan.engine in OPERATOR_KINDS
         self._tell = tell
-        self._api = Api(client, where, patience_seconds=inf)
+        self._api = Api(client, where, timeout_seconds=inf)
         self._cluster = ClusterClient(self._api, plan, run_dir, self._warn)
         self._pack = partial(pack_project, site=site)
         self._logs = LogCollector(self._api)
@@ -75,48 +75,48 @@ class ClusterSession:
         self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, tell)
         self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.known_incarnation)
         self._usage_totals = UsageTotals(loop.time, time.time, boot_id())
-        self._attempt = 0  # that was started last
-        self._has_begun = False  # the cluster knows that a replica of this attempt has ended
-        self._launched: set[Incarnation] = set()  # by us
-        self._unwanted: set[str] = set()  # Jobs that were to be made, and are not any more
+        self._attempt = 0  # the last that was started
+        self._has_begun = False  # pods were told that a replica of this attempt has ended
+        self._launched: set[Incarnation] = set()  # by this session
+        self._unwanted: set[str] = set()  # Jobs that must not be created any more
         self._warnings: set[str] = set()
-        for work in (self._watch_pods(), self._watch_events(), self._do_what_is_due()):
+        for work in (self._watch_pods(), self._watch_events(), self._perform_actions()):
             self._tasks.begin(work)
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the run's pods."""
+        """Return the events of the run's pods."""
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Give every replica the name that its pod will have; nothing is claimed."""
+        """Return the DNS name that the pod of each replica will have; nothing is claimed."""
         del keep
         self._placed = plan
         return Placed(place(plan, attempt=attempt), tuple(find_warnings(plan)))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Create the Jobs of those that have none."""
+        """Create the Jobs of the launches that have none."""
         for problem in find_problems(self._placed, launches):
             raise EngineError(problem)
         if launches:
             self._start(self._placed, launches)
 
     def _start(self, plan: Plan, launches: Sequence[Launch]) -> None:
-        lives = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
+        incarnations = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         self._attempt = launches[0].attempt
-        kept = self._pods.track(lives)
+        kept = self._pods.track(incarnations)
         wanted = [each.id for each in kept if each.end is None and each.id not in self._launched]
-        self._launched.update(lives)
+        self._launched.update(incarnations)
         for each in kept:
             each.controllers = self._controllers.names_of(each.id)
         if wanted:
             has_ended_replica = self._has_ended_replica()
-            starts = [lives[each] for each in wanted]
+            starts = [incarnations[each] for each in wanted]
             self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_ended_replica=has_ended_replica), wanted))
         self._has_begun = False
         self._release_waiting()
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the Job of a helper, unless it was started before; what builds the image is a process here."""
+        """Start the Job of a helper, unless it was started; the image is built by a process of this machine."""
         if helper == BUILD and self._build:
             self._build.start(plan, incarnation=incarnation)
             return
@@ -127,7 +127,7 @@ class ClusterSession:
             self._tasks.begin(self._submit(self._start_helper(plan, kept.id), [kept.id]))
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Delete the pods of these, or what would have made them."""
+        """Delete the pods of these, or their Jobs if they have none."""
         builds = [each for each in incarnations if each.replica == BUILD]
         if self._build and builds:
             self._build.stop(builds, grace_seconds=grace_seconds)
@@ -144,7 +144,7 @@ class ClusterSession:
                 self._tasks.begin(self._stop_one(each, grace_seconds))
 
     async def release(self, *, forced: bool = False) -> None:
-        """Remove everything of the run from the cluster but its claims; hang up."""
+        """Delete all objects of the run except claims; close the session."""
         del forced
         if self._tasks.is_open:
             is_gone = False
@@ -160,7 +160,7 @@ class ClusterSession:
             await self.disconnect()
 
     async def disconnect(self) -> None:
-        """End everything that goes on here, and close every connection; pods are left alone."""
+        """Cancel all tasks and close all connections; pods are not affected."""
         await self._logs.close()
         await self._tasks.close()
         await self._api.client.aclose()
@@ -173,17 +173,17 @@ class ClusterSession:
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Return the last usage that the cluster has reported of each incarnation."""
-        lives = [each for each in self._tracker if each.pod and each.take_measured()]
-        pods = {each.pod_name: each.node for each in lives if not each.is_over}
+        incarnations = [each for each in self._tracker if each.pod and each.take_measured()]
+        pods = {each.pod_name: each.node for each in incarnations if not each.is_over}
         if pods and self._usage_totals.is_due(watched=watched):
             self._tasks.begin(self._measure(pods))
-        return [*self._usage_totals.measure(lives)]
+        return [*self._usage_totals.measure(incarnations)]
 
     async def _measure(self, pods: Mapping[str, str]) -> None:
         self._usage_totals.add(await self._metrics.read(pods))
 
     def _release_waiting(self) -> None:
-        """Have no replica wait for the name of one that has ended."""
+        """Tell waiting pods not to wait for names, if a replica has ended."""
         if (
             awaits_names(self._plan)
             and not self._has_begun
@@ -194,7 +194,7 @@ class ClusterSession:
             self._tasks.begin(self._cluster.release_waiting())
 
     def _has_waiting_replica(self) -> bool:
-        """Return whether a replica of this attempt may still wait for names; in a TFJob it counts as started then."""
+        """Return whether a replica of this attempt may still wait for names; in a TFJob it does so after its start."""
         looks_up = self._plan.engine == "tfjob"
         return any(not each.end and (looks_up or not each.has_started) for each in self._of_attempt())
 
@@ -206,51 +206,51 @@ class ClusterSession:
         return (each for each in self._tracker if each.id.attempt == self._attempt and not each.id.replica.is_helper)
 
     async def _stop_one(self, kept: TrackedPod, grace_seconds: float) -> None:
-        """Delete a pod, or what would have made it, as soon as all that there is has been seen."""
+        """Delete a pod, or its Job if it has none, when all existing pods are known."""
         await self._pods.listed.wait()
         if kept.end is None and kept.pod is None:
-            stop = partial(self._cluster.delete_controller, kept.id, self._useless_maker(kept.id))
+            stop = partial(self._cluster.delete_controller, kept.id, self._unneeded_controller(kept.id))
             was_there = await self._cluster.retry(stop)
             if was_there is not None:
                 self._pods.end_without_pod(kept.id, _STOPPED_EARLY if was_there else NEVER_STARTED)
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
-    def _useless_maker(self, incarnation: Incarnation) -> str | None:
-        """Return the Job that would have made a pod for this incarnation, if no other one needs it."""
-        (maker, *_) = self._controllers.names_of(incarnation)
+    def _unneeded_controller(self, incarnation: Incarnation) -> str | None:
+        """Return the Job that would create the pod of this incarnation; None if other incarnations need it."""
+        (controller, *_) = self._controllers.names_of(incarnation)
         replica, attempt = incarnation.replica, incarnation.attempt
-        if replica.is_helper or maker == names.job(self._plan, replica, attempt, incarnation.incarnation):
-            return maker
+        if replica.is_helper or controller == names.job(self._plan, replica, attempt, incarnation.incarnation):
+            return controller
         others = [Incarnation(each.id, attempt, 0) for each in self._plan.replicas]
-        sharing = [self._tracker.find(each) for each in others if self._controllers.names_of(each)[0] == maker]
-        return maker if all(each.is_stopped or each.end for each in sharing) else None
+        sharing = [self._tracker.find(each) for each in others if self._controllers.names_of(each)[0] == controller]
+        return controller if all(each.is_stopped or each.end for each in sharing) else None
 
     async def _stop_operated(self, left: Sequence[TrackedPod], grace_seconds: float) -> None:
-        """Have the operator's object end, or delete it; an operator acts by itself when a replica has ended."""
+        """Wait for the operator to end its object, as it does when a replica has ended, or delete the object."""
         await self._pods.listed.wait()
-        lives = [each.id for each in left if each.end is None]
-        if not lives:
+        incarnations = [each.id for each in left if each.end is None]
+        if not incarnations:
             return
-        ends = [each.end.exit for each in self._tracker if each.id.attempt == lives[0].attempt and each.end]
+        ends = [each.end.exit for each in self._tracker if each.id.attempt == incarnations[0].attempt and each.end]
         acts = any(end.ok for end in ends) or (self._plan.engine == "jobset" and bool(ends))
         may_wait = acts and grace_seconds > _LEAST_GRACE_SECONDS
-        await self._cluster.retry(partial(self._stop_all, lives, grace_seconds, may_wait=may_wait))
+        await self._cluster.retry(partial(self._stop_all, incarnations, grace_seconds, may_wait=may_wait))
 
-    async def _stop_all(self, lives: Sequence[Incarnation], grace_seconds: float, *, may_wait: bool) -> None:
-        """End an operator's object, then all pods but those that the operator deletes."""
+    async def _stop_all(self, incarnations: Sequence[Incarnation], grace_seconds: float, *, may_wait: bool) -> None:
+        """End the operator's object, then the pods that the operator does not delete."""
         assert self._cluster.operator
-        if await self._cluster.operator.stop(lives[0].attempt, may_wait=may_wait):
-            for kept in map(self._tracker.find, lives):
+        if await self._cluster.operator.stop(incarnations[0].attempt, may_wait=may_wait):
+            for kept in map(self._tracker.find, incarnations):
                 if kept.end is None and kept.pod:
                     self._end(kept, grace_seconds)
-        there = await self._cluster.find_pods(lives)
-        for life in lives:
+        there = await self._cluster.find_pods(incarnations)
+        for life in incarnations:
             if life not in there:
                 self._pods.end_without_pod(life, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
-        """Delete a pod with this grace, unless it has a shorter one; where a kubelet waits for a longer one, kill."""
+        """Delete a pod with this grace, unless it has a shorter one; kill its processes if it had a longer one."""
         if kept.pod is None or (kept.grace_seconds is not None and grace_seconds >= kept.grace_seconds):
             return
         is_late = kept.grace_seconds is not None or is_terminating(kept.pod)
@@ -260,10 +260,10 @@ class ClusterSession:
             self._tasks.begin(self._cluster.kill_after_grace(kept.pod_name, main_container(kept.pod), grace_seconds))
 
     def _delete(self, kept: TrackedPod) -> None:
-        """Delete a pod with the grace of its stop; one that was not stopped with the least grace: its Job is over."""
+        """Delete a pod with the grace of its stop; with the least grace if it was not stopped."""
         if kept.pod:
             grace = _LEAST_GRACE_SECONDS if kept.grace_seconds is None else kept.grace_seconds
-            kept.patient_until = max(kept.patient_until, time.time() + grace + CONFIRM_SECONDS)
+            kept.lost_after = max(kept.lost_after, time.time() + grace + CONFIRM_SECONDS)
             name, uid = kept.pod_name, kept.pod["metadata"]["uid"]
 
             async def delete() -> None:
@@ -279,14 +279,14 @@ class ClusterSession:
                 if is_unreachable(pod) and not is_terminating(pod):
                     lost = format_duration(cluster_of(self._plan).lost_seconds)
                     node = text(mapping(pod.get("spec")).get("nodeName"))
-                    self._warn(f"{node} does not answer; in {lost}, its pods count as lost")
+                    self._warn(f"{node} does not answer; its pods count as lost in {lost}")
 
     async def _watch_events(self) -> None:
         async for change in self._cluster.event_changes():
             self._pods.handle_events(change)
 
-    async def _do_what_is_due(self) -> None:
-        """Do what follows from what was seen of pods."""
+    async def _perform_actions(self) -> None:
+        """Perform the actions that follow from changes of pods."""
         while True:
             match await self._pods.due.get():
                 case FollowLog(kept, container):
@@ -297,13 +297,13 @@ class ClusterSession:
                     self._delete(kept)
 
     async def _drain(self, kept: TrackedPod, container: str) -> None:
-        """Bring the end of a log here; its replica has ended then."""
+        """Copy the rest of a log; then the end of its replica can be reported."""
         longest = _STOPPED_DRAIN_SECONDS if kept.is_stopped else LONGEST_FINISH_SECONDS
         path = kept.folder / LOG
         missing = await self._logs.finish(kept.pod_name, container, path, _DRAIN_SECONDS, longest_seconds=longest)
-        # Of one that was stopped so early that its log was not followed, nothing is expected.
+        # The log of a replica that was stopped before it was followed is not expected.
         if missing and not kept.is_stopped and kept.pod and has_run(kept.pod, container):
-            self._warn(f"the end of what {kept.id.replica} said may be missing: {missing}")
+            self._warn(f"the end of the log of {kept.id.replica} may be missing: {missing}")
         self._tracker.complete(kept)
 
     def _warn(self, message: str) -> None:
@@ -312,10 +312,10 @@ class ClusterSession:
             self._tell(EngineWarned(self._attempt, message))
 
     def _log_leftovers(self) -> None:
-        """Say in the supervisor's log what has to be removed by hand."""
+        """Log the command that lists what is left in the cluster."""
         where = self._api.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
-        log(f"something of the run is left in the cluster; `{shows}` shows it")
+        log(f"objects of the run are left in the cluster; `{shows}` lists them")
 
     async def _start_jobs(self, plan: Plan, launches: Sequence[Launch], *, has_ended_replica: bool) -> None:
         if missing := await self._cluster.find_unsubmitted(plan, launches):
@@ -333,16 +333,16 @@ class ClusterSession:
             self._tell(ProjectCarried(project.files, project.size_bytes))
         return parts
 
-    async def _submit(self, work: Work, lives: Sequence[Incarnation]) -> None:
-        """Make objects; report it if that fails, after which they may be made again."""
+    async def _submit(self, work: Work, incarnations: Sequence[Incarnation]) -> None:
+        """Create objects; report a failure, after which they may be created again."""
         try:
             await work
         except DrumlineError as error:
-            self._launched.difference_update(lives)
-            attempt = self._attempt if lives[0].replica.is_helper else lives[0].attempt
+            self._launched.difference_update(incarnations)
+            attempt = self._attempt if incarnations[0].replica.is_helper else incarnations[0].attempt
             self._tell(EngineFailed(attempt, error.message))
 
 
-def _is_needed(life: Incarnation) -> bool:
-    """Whether an operator's line cannot go on without it; an evaluator or a helper may go alone."""
-    return not life.replica.is_helper and life.replica.role != "evaluator"
+def _is_needed(incarnation: Incarnation) -> bool:
+    """Return whether the other replicas need this one; an evaluator or a helper can be stopped alone."""
+    return not incarnation.replica.is_helper and incarnation.replica.role != "evaluator"

@@ -1,7 +1,7 @@
 """Unpack a tar stream that a pod sends; the pod is not trusted.
 
-Nothing is written outside of the folder, whatever the stream holds: names and links are resolved beneath it, hard
-links and devices are refused, and headers are bounded, which tarfile would otherwise read into memory at any length.
+Nothing is written outside the folder: names and links are resolved beneath it, hard links and devices are refused, and
+the size of headers is limited, which tarfile would read into memory at any length.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LATEST_SECONDS = 1 << 33  # later times cannot be set
 
 
 class _BoundedStream:
-    """A stream of which only so many bytes are read as are allowed."""
+    """A stream that raises an error after the allowed number of bytes."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
         self._left = 0
 
     def allow(self, size: int) -> None:
-        """Let so many bytes be read from now on."""
+        """Set the number of bytes that may be read from now on."""
         self._left = size
 
     def read(self, size: int) -> bytes:
@@ -49,7 +49,7 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[str, ...]:
     left_out = []
     with Beneath(folder) as target, tarfile.open(fileobj=bounded, mode="r|", errors="surrogateescape") as archive:  # type: ignore[call-overload]
         while (member := archive.next()) is not None:
-            archive.members.clear()  # else it remembers all of them
+            archive.members.clear()  # tarfile would keep all of them
             bounded.allow(member.size + _MOST_HEADER_BYTES)
             try:
                 if not _unpack_one(archive, member, target):
@@ -57,7 +57,7 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[str, ...]:
             except OutsideError as error:
                 raise tarfile.TarError(str(error)) from None
             bounded.allow(_MOST_HEADER_BYTES)
-    while stream.read(_PIECE_BYTES):  # what stands behind the end of the archive
+    while stream.read(_PIECE_BYTES):  # bytes after the end of the archive
         pass
     return tuple(left_out)
 
@@ -96,7 +96,7 @@ def _write(archive: tarfile.TarFile, member: tarfile.TarInfo, target: Beneath, p
             file.write(piece)
             left -= len(piece)
         if left:
-            raise tarfile.ReadError("it ends too early")
+            raise tarfile.ReadError("the archive is truncated")
         file.flush()
         seconds = member.mtime if 0 <= member.mtime < _LATEST_SECONDS else 0
         os.utime(descriptor, (seconds, seconds))

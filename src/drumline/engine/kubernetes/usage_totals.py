@@ -1,4 +1,4 @@
-"""What lives in a cluster have used so far: added up from what was said of them now and then."""
+"""The total usage of incarnations in a cluster, added up from samples."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from drumline.run.traces import USAGE
 from drumline.run.usage import Usage
 from drumline.runtime.private import write_file
 
-# Metrics change every fifteen seconds or so; who watches need not wait for long after that.
+# Seconds between two reads; metrics change about every fifteen seconds.
 WATCHED_SECONDS, UNWATCHED_SECONDS = 3.0, 15.0
 
 
 class _Sum(Record):
-    """How much a life has used by when (UTC), what it had then, and how two clocks stood to each other at first."""
+    """The usage of an incarnation up to a time (UTC), and the difference between two clocks at its first sample."""
 
     started_at: float
     at: float
     cpu_seconds: float
     memory_bytes: int | None
     boot: str
-    offset: float  # from UTC to the clock that never goes back
+    offset: float  # from UTC to the monotonic clock
 
 
 class UsageTotals:
-    """Adds up readings; on disk it remembers each sum, for whoever takes the run up."""
+    """Adds up samples, and stores each total for the next supervisor."""
 
     def __init__(self, now: Callable[[], float], wall: Callable[[], float], boot: str) -> None:
         self._now, self._wall = now, wall
@@ -41,7 +41,7 @@ class UsageTotals:
         self._asked = -UNWATCHED_SECONDS
 
     def is_due(self, *, watched: bool) -> bool:
-        """Whether it is time to ask the cluster again; if so it is taken to be done."""
+        """Return whether the next read is due; if so, record that it is done."""
         now = self._now()
         if now - self._asked < (WATCHED_SECONDS if watched else UNWATCHED_SECONDS):
             return False
@@ -49,13 +49,13 @@ class UsageTotals:
         return True
 
     def add(self, readings: Iterable[UsageSample]) -> None:
-        """Take in what the cluster says; what a node dates later than now is of now."""
+        """Add samples; a time in the future counts as now."""
         now = self._wall()
         self._readings.update((each.pod, each.replace(at=min(each.at, now))) for each in readings)
 
-    def measure(self, lives: Iterable[TrackedPod]) -> Iterator[Usage]:
-        """What each has used by the last reading of it, or by its end; who was never read is left out."""
-        for each in lives:
+    def measure(self, tracked: Iterable[TrackedPod]) -> Iterator[Usage]:
+        """Yield the usage of each incarnation at its last sample or its end; those without a sample are left out."""
+        for each in tracked:
             known = self._sum(each)
             if known is None:
                 continue
@@ -89,7 +89,7 @@ class UsageTotals:
 
 
 def _add(known: _Sum, reading: UsageSample) -> _Sum:
-    """The sum with one more reading; where only the rate is known, it is taken to be that since the one before."""
+    """Return the total with one more sample; a rate counts for the time since the last sample."""
     if reading.cpu_seconds is not None:
         cpu_seconds = max(known.cpu_seconds, reading.cpu_seconds)
     else:

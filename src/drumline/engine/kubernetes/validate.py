@@ -1,4 +1,4 @@
-"""What cannot be had in a cluster, and what is unwise there. Pure: nobody is asked."""
+"""Validate a plan for a cluster, without contacting it. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drumline.words import listed
 
 
 def find_problems(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
-    """Say what would be refused, or would not do what the spec says."""
+    """Yield what the cluster would refuse, or would do differently from the spec."""
     yield from too_long_arguments(launches)
     yield from _about_mounts(plan)
     yield from _about_commands(plan)
@@ -25,19 +25,19 @@ def find_problems(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
 
 
 def find_warnings(plan: Plan) -> Iterator[str]:
-    """Say what is otherwise than one would think."""
+    """Yield warnings about the plan."""
     yield from _about_output(plan)
     yield from _about_data(plan)
     yield from _about_restarts(plan)
     if plan.environment:
         yield (
-            f"`environment` is for this machine: the pods have what their image has; `engine.{plan.engine}.image`"
+            f"`environment` does not apply to pods, which use their image: `engine.{plan.engine}.image`"
             " with `base` and `install` builds one"
         )
     if plan.engine == "tfjob" and plan.replicas_of("evaluator") and not plan.evaluator_in_cluster:
-        yield "the operator of TFJobs lists the evaluator in everyone's TF_CONFIG, whatever the spec says"
+        yield "the TFJob operator lists the evaluator in the TF_CONFIG of every replica, whatever the spec says"
     if cluster_of(plan).queue and plan.engine == "kubernetes" and len(plan.replicas) > 1:
-        yield "each Job waits in the queue by itself, and half of a line may be let in; with `jobset` all are or none"
+        yield "each Job waits in the queue separately, so only some replicas may start; `jobset` starts all or none"
 
 
 def _about_mounts(plan: Plan) -> Iterator[str]:
@@ -45,18 +45,18 @@ def _about_mounts(plan: Plan) -> Iterator[str]:
     where = [data_mount(data.variable, data.path) for data in plan.data if data.variable in volumes]
     paths = Counter([output_mount(plan), PROJECT, RUNTIME, PARTS, *where])
     for path in [path for path, several in paths.items() if several > 1]:
-        yield f"two volumes would be at {path}: give one of them another path"
+        yield f"two volumes would be mounted at {path}: change the path of one"
 
 
 def _about_commands(plan: Plan) -> Iterator[str]:
-    """A template of several pods has a shell that works out their numbers; without it they would not know them."""
+    """Yield roles whose command is replaced by a patch, so that the shell cannot compute the indexes of their pods."""
     cluster = cluster_of(plan)
     is_shared = plan.engine == "jobset" or (plan.engine == "kubernetes" and cluster.jobs == "indexed")
     counted = {group.replicas[0].id.role for group in names.groups(plan) if group.first_index}
     if is_shared and counted and any("command" in each for each in _own_containers(cluster, counted)):
         yield (
-            f"{listed(sorted(counted))} would run the command of `pod`, or that of the image, which nobody tells their"
-            " index; give it as `run`, or use `--on kubernetes` with `jobs: single`"
+            f"{listed(sorted(counted))} would run the command of `pod` or of the image without their index;"
+            " set it as `run`, or use `--on kubernetes` with `jobs: single`"
         )
 
 
@@ -77,15 +77,15 @@ def _about_output(plan: Plan) -> Iterator[str]:
         yield f"no output volume: {kept}; `engine.{plan.engine}.output: {{size: 10GiB}}` keeps them"
     elif not output.is_shared and several:
         yield (
-            f"the output volume is ReadWriteOnce: only {plan.chief} has it, and what others write to OUTPUT_DIR is lost"
-            f" with their pods{_after_a_restart(plan)}; with `access: ReadWriteMany` everybody has it"
+            f"the output volume is ReadWriteOnce: only {plan.chief} mounts it, and what others write to OUTPUT_DIR is"
+            f" lost with their pods{_after_a_restart(plan)}; `access: ReadWriteMany` mounts it in all pods"
         )
 
 
 def _after_a_restart(plan: Plan) -> str:
     if not plan.restart.is_allowed:
         return ""
-    return f"; after a restart only {plan.chief} finds its checkpoints, and others begin anew unless it tells them"
+    return f"; after a restart only {plan.chief} finds its checkpoints, and the others start over unless it sends them"
 
 
 def _about_data(plan: Plan) -> Iterator[str]:
@@ -94,19 +94,19 @@ def _about_data(plan: Plan) -> Iterator[str]:
         volume = volumes.get(data.variable)
         made = any(each.variable == data.variable for each in plan.preparations)
         if volume and volume.claim is None and not made:
-            yield f"the volume of {data.variable} is made empty, and nothing fills it: give the data a `prepare`"
+            yield f"the volume of {data.variable} is created empty, and nothing fills it: add `prepare` to the data"
         if volume and volume.access == "ReadWriteOnce" and len(plan.replicas) > 1:
-            yield f"the volume of {data.variable} is ReadWriteOnce: all pods have to be on one node to read it"
+            yield f"the volume of {data.variable} is ReadWriteOnce: only pods on one node can mount it"
 
 
 def _about_restarts(plan: Plan) -> Iterator[str]:
-    """What somebody else than drumline counts."""
+    """Yield warnings about restarts that an operator counts instead of drumline."""
     budget = plan.restart
     kinds = {budget.crash, budget.lost, budget.preempted} - {0}
     codes = budget.permanent_codes
     if plan.engine == "jobset" and codes and kinds:
-        yield "a JobSet starts again after any exit code; `restart.permanent` is not looked at"
+        yield "a JobSet restarts after any exit code; `restart.permanent` is ignored"
     if plan.engine == "tfjob" and codes and budget.crash and codes != ("1-127",):
-        yield "a TFJob takes exit codes from 1 to 127 for permanent, and no others, whatever `restart.permanent` says"
+        yield "a TFJob treats exactly the exit codes 1 to 127 as permanent, whatever `restart.permanent` says"
     if plan.engine == "jobset" and len(kinds) > 1:
-        yield f"a JobSet has one number for restarts: {max(kinds)}, whatever the failures are"
+        yield f"a JobSet has one limit for restarts after all classes of failure: {max(kinds)}"

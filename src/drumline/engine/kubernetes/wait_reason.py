@@ -1,4 +1,4 @@
-"""What a pod waits for that does not run, in words: a place, an image, a volume, its peers, or leave to be. Pure."""
+"""Why a pod does not run yet: scheduling, image, volume, peers, quota or permission. Pure."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Pod = Mapping[str, Any]
 
 
 class PodWaiting(Record):
-    """It has not begun; without a message there is nothing to tell, as at every start."""
+    """The pod has not started; without a message there is nothing to report."""
 
     reason: str = ""  # one word: Unschedulable, Held, ImagePull, Config, Container, Volume, Init, Quota, Forbidden
     message: str = ""
-    is_fatal: bool = False  # it will wait for ever
-    is_usual: bool = False  # part of every start, and worth a word only if it takes long
+    is_fatal: bool = False  # it cannot start any more
+    is_usual: bool = False  # part of every start, reported only if it takes long
 
 
 class PodEvent(Record):
-    """What an event of the cluster says of an object: of a pod, or of what should have made one."""
+    """What an event says about a pod, or about a controller that should have created one."""
 
     kind: str
     name: str
@@ -34,9 +34,9 @@ class PodEvent(Record):
 _FATAL = {
     "InvalidImageName": "the name of its image is not valid",
     "ErrImageNeverPull": "its image is not on its node, and may not be pulled",
-    "CreateContainerConfigError": "its container cannot be made",
+    "CreateContainerConfigError": "its container cannot be created",
 }
-_OURS = "the project is unpacked, and the names of its peers are waited for"
+_INIT_MESSAGE = "unpacks the project and waits for the names of its peers"
 _UNBOUND = PodWaiting("Volume", "its claim is not bound to a volume")
 _PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError")
 _USUAL = ("ContainerCreating", "PodInitializing")
@@ -52,7 +52,7 @@ _SCARCE = {
     "cpu": "too few free CPUs",
     "memory": "too little free memory",
     "ephemeral-storage": "too little free disk",
-    "pods": "as many pods as they may",
+    "pods": "no room for more pods",
 }
 _OF_NODES = (
     ("didn't match Pod's node affinity/selector", "do not match its node selector", "does not match its node selector"),
@@ -61,14 +61,14 @@ _OF_NODES = (
     ("had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
 )
 _CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-# What is another at every try, or everybody's: the port that it was asked from, the request that was made.
+# Parts of a message that differ at every try, or say nothing: the local port, the request.
 _REQUEST = re.compile(r'^ErrImagePull: |^failed to do request: \w+ "[^"]*": |\b\d+\.\d+\.\d+\.\d+:\d+->')
 _FORBIDDEN = re.compile(r'pods "[^"]*" is forbidden: (.*)$', re.DOTALL)
 _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limited: (.*)$")
 
 
 def read_wait(pod: Pod, main: str, trouble: PodWaiting | None) -> PodWaiting:
-    """What a pod waits for whose main container does not run yet."""
+    """Return what a pod waits for whose main container does not run yet."""
     status = mapping(pod.get("status"))
     for each in mappings(status.get("conditions")):
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
@@ -76,18 +76,18 @@ def read_wait(pod: Pod, main: str, trouble: PodWaiting | None) -> PodWaiting:
     for each in mappings(status.get("initContainerStatuses")):
         state, name = mapping(each.get("state")), text(each.get("name"))
         if waiting := mapping(state.get("waiting")):
-            return _not_made(waiting, _image(pod, name), trouble)
+            return _container_wait(waiting, _image(pod, name), trouble)
         if "running" in state:
-            words = _OURS if name == "drumline" else f"its init container {name} is not done"
+            words = _INIT_MESSAGE if name == "drumline" else f"its init container {name} is not done"
             return PodWaiting("Init", words, is_usual=True)
     for each in mappings(status.get("containerStatuses")):
         if each.get("name") == main and (waiting := mapping(mapping(each.get("state")).get("waiting"))):
-            return _not_made(waiting, _image(pod, main), trouble)
+            return _container_wait(waiting, _image(pod, main), trouble)
     return trouble or PodWaiting()
 
 
 def trim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return as much of an event as `read_event` reads; None if that would be nothing."""
+    """Return the parts of an event that `read_event` uses; None if it ignores the event."""
     if read_event(event) is None:
         return None
     about = mapping(event.get("involvedObject"))
@@ -100,9 +100,9 @@ def trim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_event(event: Mapping[str, Any]) -> PodEvent | None:
-    """What an event says that no status does; None if it says nothing of the kind.
+    """Return what an event says beyond the status of a pod; None for other events.
 
-    Every user who may create events can have written it: it explains why a pod waits, and decides nothing.
+    Any user with the permission to create events can have written it: it explains a wait, and decides nothing.
     """
     about, said = mapping(event.get("involvedObject")), text(event.get("message"))
     kind, name = text(about.get("kind")), text(about.get("name"))
@@ -110,7 +110,7 @@ def read_event(event: Mapping[str, Any]) -> PodEvent | None:
         case "FailedMount" | "FailedAttachVolume":
             return PodEvent(kind, name, PodWaiting("Volume", f"a volume cannot be mounted: {said}"))
         case "ProvisioningFailed":
-            return PodEvent(kind, name, PodWaiting("Volume", f"no volume can be made for the claim {name}: {said}"))
+            return PodEvent(kind, name, PodWaiting("Volume", f"the claim {name} gets no volume: {said}"))
         case "FailedCreatePodSandBox":
             return PodEvent(kind, name, PodWaiting("Container", f"its pod cannot be set up: {said}"))
         case "Pulling" if kind == "Pod":
@@ -119,12 +119,12 @@ def read_event(event: Mapping[str, Any]) -> PodEvent | None:
             return PodEvent(kind, name, PodWaiting())
         case "FailedCreate" | "FailedCreatePod":
             found = _FORBIDDEN.search(said)
-            return PodEvent(kind, name, _may_not_be(found[1] if found else said.rpartition("Error creating: ")[2]))
+            return PodEvent(kind, name, _not_created(found[1] if found else said.rpartition("Error creating: ")[2]))
     return None
 
 
 def memory_limit(pod: Pod, container: str) -> int | None:
-    """How many bytes of memory a container may have."""
+    """Return the memory limit of a container in bytes."""
     limits = mapping(mapping(_container(pod, container).get("resources")).get("limits"))
     amount = parse_quantity(limits.get("memory"))
     return None if amount is None else round(amount)
@@ -136,7 +136,7 @@ def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaiting | None)
         return PodWaiting("Held", f"held back by {listed(gates)}" if gates else "held back")
     found = _NODES.match(said)
     if not found:
-        return PodWaiting("Unschedulable", said or "no node was found for it yet", is_usual=not said)
+        return PodWaiting("Unschedulable", said or "not scheduled yet", is_usual=not said)
     if claim := _CLAIM.search(said):
         return PodWaiting("Volume", f"its claim {claim[1]} does not exist")
     if "unbound immediate PersistentVolumeClaims" in said:
@@ -144,12 +144,12 @@ def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaiting | None)
     why = listed([_node_words(each) for each in found[2].split(", ")])
     asks = _asks(pod)
     return PodWaiting(
-        "Unschedulable", f"of {found[1]} nodes none can take it: {why}{f'; it asks for {asks}' if asks else ''}"
+        "Unschedulable", f"none of {found[1]} nodes can run it: {why}{f'; it asks for {asks}' if asks else ''}"
     )
 
 
 def _node_words(said: str) -> str:
-    """Why so many nodes cannot take a pod: `2 have too few free CPUs`, `1 is closed to new pods`."""
+    """Return why nodes cannot run a pod: `2 have too few free CPUs`, `1 is closed to new pods`."""
     if lack := _LACK.match(said):
         has = "has" if lack[1] == "1" else "have"
         return f"{lack[1]} {has} {_SCARCE.get(lack[2], f'too few free {lack[2]}')}"
@@ -162,7 +162,7 @@ def _node_words(said: str) -> str:
 
 
 def _asks(pod: Pod) -> str:
-    """`4 CPUs, 16.0 GiB of memory and 2 nvidia.com/gpu`: what its containers ask for."""
+    """Return what the containers request: `4 CPUs, 16.0 GiB of memory and 2 nvidia.com/gpu`."""
     total: dict[str, float] = {}
     for each in mappings(mapping(pod.get("spec")).get("containers")):
         for resource, amount in mapping(mapping(each.get("resources")).get("requests")).items():
@@ -181,28 +181,28 @@ def _amount(resource: str, number: float) -> str:
     return f"{number:g} {resource}"
 
 
-def _not_made(waiting: Mapping[str, Any], image: str, trouble: PodWaiting | None) -> PodWaiting:
-    """What a container waits for that is on a node."""
+def _container_wait(waiting: Mapping[str, Any], image: str, trouble: PodWaiting | None) -> PodWaiting:
+    """Return what a container waits for whose pod is scheduled."""
     reason, said = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
     if reason in _FATAL:
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
         return PodWaiting(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
     if reason in _PULLING:
-        # The registry's own words stand at the end, behind what everybody on the way says of it, by its whole name.
+        # The registry's message is at the end, after prefixes that repeat the image's full name.
         _, *said_of_it = re.split(rf'"[^"]*{re.escape(image)}": ', said)
         why = _REQUEST.sub("", said_of_it[-1]) if said_of_it else ""
         return PodWaiting("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
     if reason in _USUAL or not reason:
         return trouble or PodWaiting()
-    return PodWaiting("Container", f"its container cannot be made ({reason}): {said}" if said else reason)
+    return PodWaiting("Container", f"its container cannot be created ({reason}): {said}" if said else reason)
 
 
-def _may_not_be(why: str) -> PodWaiting:
-    """Why a pod cannot even be created."""
+def _not_created(why: str) -> PodWaiting:
+    """Return why a pod cannot be created."""
     if quota := _QUOTA.match(why):
         name, wanted, used, limit = quota.groups()
-        return PodWaiting("Quota", f"the quota {name} has no room for it: it asks for {wanted}; used {used} of {limit}")
-    return PodWaiting("Quota" if "quota" in why else "Forbidden", f"its pod may not be made: {why}")
+        return PodWaiting("Quota", f"it exceeds the quota {name}: it asks for {wanted}; used {used} of {limit}")
+    return PodWaiting("Quota" if "quota" in why else "Forbidden", f"its pod may not be created: {why}")
 
 
 def _image(pod: Pod, container: str) -> str:

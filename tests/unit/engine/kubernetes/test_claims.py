@@ -12,7 +12,7 @@ from scaffold.plans import spec_of
 @pytest.mark.parametrize(
     ("output", "words"),
     [
-        ("", "/drumline/output in the pods, gone with them: `engine.kubernetes.output` would keep it"),
+        ("", "/drumline/output in the pods, deleted with them: `engine.kubernetes.output` keeps it"),
         (", output: {size: 1GiB}", "/drumline/output on the claim digits-4-output: `drumline cp 4: .` fetches it"),
         (", output: {claim: mine}", "/drumline/output/digits-4 on the claim mine: `drumline cp 4: .` fetches it"),
     ],

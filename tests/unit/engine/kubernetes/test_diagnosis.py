@@ -95,11 +95,11 @@ def test_a_gang_that_fits_fits_whole() -> None:
     found = diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
     assert (found.verdict, found.words.partition(";")[0]) == (
         NOTE,
-        "not now: no place is left for worker.1, who wants 1 cpus, 0 B",
+        "worker.1 cannot run now: worker.1 needs 1 cpus, 0 B",
     )
     found = diagnosis.check_capacity(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
     assert found.verdict == MISSING
-    assert found.words == "even empty, 1 node cannot hold worker.0 and 1 more, who wants 0 cpus, 0 B, 1 GPUs"
+    assert found.words == "worker.0 and 1 more cannot run on 1 empty node: worker.0 needs 0 cpus, 0 B, 1 GPUs"
     assert diagnosis.check_capacity([], line(Resources())).verdict == MISSING
 
 
@@ -124,7 +124,7 @@ CLASSES = [
         (Volume(size_bytes=GIB), OK, "ReadWriteOnce, bound where the chief runs"),
         (Volume(size_bytes=GIB, storage_class="slow"), OK, "class slow (example.com/slow)"),
         (Volume(size_bytes=GIB, storage_class="fast"), MISSING, "there is no storage class `fast`"),
-        (Volume(size_bytes=GIB, access="ReadWriteMany"), NOTE, "asked for ReadWriteMany"),
+        (Volume(size_bytes=GIB, access="ReadWriteMany"), NOTE, ", ReadWriteMany"),
     ],
 )
 def test_a_claim_needs_a_class(volume: Volume | None, verdict: str, words: str) -> None:

@@ -313,8 +313,8 @@ def test_a_line_without_an_end_is_linear() -> None:
 def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
     stream = LogStream(Cursor())
     stream.feed(b"unable to \x1b[2J" + b"y" * 100_000 + b"\n")
-    assert stream.remark.isprintable()
-    assert len(stream.remark) < 1200
+    assert stream.kubelet_error.isprintable()
+    assert len(stream.kubelet_error) < 1200
 
 
 def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_what_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"image\.dockerfile: cannot read .*/Dockerfile: No such file"):
         Recipe(str(tmp_path), Image(dockerfile="Dockerfile")).digest()
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
-    with pytest.raises(InputError, match=r"image\.context: .*/gone is no folder"):
+    with pytest.raises(InputError, match=r"image\.context: .*/gone is not a folder"):
         Recipe(str(tmp_path), Image(dockerfile="Dockerfile", context="gone")).digest()
     with pytest.raises(InputError, match=r"image\.install: cannot read .*/x\.whl"):
         Recipe(str(tmp_path), Image(base="python:3.11", install=("x.whl",))).digest()
@@ -179,7 +179,7 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path / "bin")}
     program(tmp_path / "bin", "docker", 1)
     assert find_builder(environ) is None
-    assert explain_no_builder(environ).endswith("docker is there and has no daemon to talk to")
+    assert explain_no_builder(environ).endswith("docker is installed, but has no running daemon")
     program(tmp_path / "bin", "buildah", 0)
     assert find_builder(environ) == Builder("buildah", str(tmp_path / "bin/buildah"))
     program(tmp_path / "bin", "docker", 0)
@@ -188,5 +188,5 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
 
 def test_without_any_builder_that_is_said(tmp_path: Path) -> None:
     assert explain_no_builder({"PATH": str(tmp_path)}) == (
-        "nothing on this machine builds images: there is no docker, podman or buildah"
+        "images cannot be built on this machine: docker, podman and buildah are missing"
     )

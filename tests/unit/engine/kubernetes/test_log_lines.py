@@ -123,12 +123,12 @@ def test_what_the_kubelet_says_itself_is_no_line_of_the_log() -> None:
     stream = LogStream(Cursor())
     assert stream.feed(b"unable to retrieve container logs for containerd://4711") == []
     assert stream.end() == []
-    assert stream.remark == "unable to retrieve container logs for containerd://4711"
+    assert stream.kubelet_error == "unable to retrieve container logs for containerd://4711"
     late = LogStream(Cursor())
     said = b"failed to create fsnotify watcher: too many open files\n"
     pieces = late.feed(spell(BEGAN_NS) + b" step 1\n" + said)
     assert [piece.data for piece in pieces] == [b"step 1\n"]
-    assert late.remark == said.decode().strip()
+    assert late.kubelet_error == said.decode().strip()
 
 
 @pytest.mark.parametrize(

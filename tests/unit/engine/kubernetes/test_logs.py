@@ -363,21 +363,21 @@ AN_HOUR = 3600.0  # of such a loop, in which everything has happened that happen
 
 
 def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
-    path, patience_seconds = tmp_path / "log", 10.0
+    path, timeout_seconds = tmp_path / "log", 10.0
 
     class Slow(Server):
         async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
             async for chunk in super()._chunks(since, follow=follow, cut=cut):
                 for line in chunk.splitlines(keepends=True):
                     yield line
-                    await asyncio.sleep(patience_seconds / 4)
+                    await asyncio.sleep(timeout_seconds / 4)
 
     async def run() -> str:
         server = Slow()
         for number in range(12):
             server.write(b"line %d" % number)
         server.is_over.set()
-        return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", path, patience_seconds)
+        return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", path, timeout_seconds)
 
     with asyncio.Runner(loop_factory=LeapingLoop) as runner:
         assert runner.run(run()) == ""

@@ -221,7 +221,7 @@ def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_pat
         forged = own.mark({**job(WORKER.replace(attempt=1))})
         forged["metadata"]["annotations"][MARK] = made["metadata"]["annotations"][MARK]
         server.put(forged)  # with the owner's reference, and a mark that was seen on another object
-        with pytest.raises(NameTakenError, match=r"a Job .*-r1 that this run has not made"):
+        with pytest.raises(NameTakenError, match=r"a Job .*-r1 that this run has not created"):
             await own.create(job(WORKER.replace(attempt=1)))
         assert await own.list("Job") == []
 
@@ -236,7 +236,7 @@ def test_an_owner_that_another_created_after_the_run_was_over_is_refused(tmp_pat
         copy["metadata"]["annotations"][WHOLE] = "2"
         server.put(copy)  # with the mark, and with code of another behind it
         orders = RunObjects(cast("Api", server), ownership(server, tmp_path), PLAN)
-        with pytest.raises(NameTakenError, match=f"a ConfigMap {BASE} that this run has not made"):
+        with pytest.raises(NameTakenError, match=f"a ConfigMap {BASE} that this run has not created"):
             await orders.create_shared(PLAN, lambda _: pytest.fail("nothing is to be made"))
         assert await orders.remove()
         assert ("ConfigMap", BASE) in server.kept
@@ -345,7 +345,7 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
         own = ownership(server, tmp_path)
         made = await own.create_owner(owner(PLAN))
         made["metadata"]["annotations"][WHOLE] = "9" * 5000
-        with pytest.raises(EngineError, match="is no number"):
+        with pytest.raises(EngineError, match="is not a number"):
             await RunObjects(cast("Api", server), own, PLAN).create_shared(
                 PLAN, lambda _: pytest.fail("nothing is to be made")
             )

@@ -73,7 +73,7 @@ def test_commands_run_in_the_project_or_where_the_image_says(text: str, options:
 
 
 def test_a_folder_of_a_project_that_is_not_carried_is_refused() -> None:
-    with pytest.raises(InputError, match="not carried"):
+    with pytest.raises(InputError, match="not copied"):
         place(plan_of("workdir: src", options="code: false"))
 
 
@@ -84,7 +84,7 @@ def test_an_image_is_asked_for_by_its_key() -> None:
 
 
 def test_data_that_no_pod_could_share_are_refused() -> None:
-    with pytest.raises(InputError, match="no other pod would see it"):
+    with pytest.raises(InputError, match="other pods cannot read it"):
         place(plan_of("data: {path: data, prepare: make-data}"))
 
 

@@ -39,11 +39,11 @@ def last_pod(case: str) -> dict[str, Any]:
 
 
 WAITS = {
-    "too-many-cpus": "of 2 nodes none can take it: 2 have too few free CPUs; it asks for 1000 CPUs",
-    "too-much-memory": "of 2 nodes none can take it: 2 have too little free memory; it asks for 4.9 TiB of memory",
-    "no-gpu": "of 2 nodes none can take it: 2 have too few free nvidia.com/gpu; it asks for 8 nvidia.com/gpu",
-    "no-such-node": "of 2 nodes none can take it: 2 do not match its node selector",
-    "no-toleration-many": "of 2 nodes none can take it: 1 has too few free CPUs and 1 does not match its node selector;"
+    "too-many-cpus": "none of 2 nodes can run it: 2 have too few free CPUs; it asks for 1000 CPUs",
+    "too-much-memory": "none of 2 nodes can run it: 2 have too little free memory; it asks for 4.9 TiB of memory",
+    "no-gpu": "none of 2 nodes can run it: 2 have too few free nvidia.com/gpu; it asks for 8 nvidia.com/gpu",
+    "no-such-node": "none of 2 nodes can run it: 2 do not match its node selector",
+    "no-toleration-many": "none of 2 nodes can run it: 1 has too few free CPUs and 1 does not match its node selector;"
     " it asks for 1000 CPUs",
     "claim-missing": "its claim nothere does not exist",
     "claim-unbound": "its claim is not bound to a volume",
@@ -51,7 +51,7 @@ WAITS = {
     " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
     "init-image": "its image registry.invalid/x:1 cannot be pulled:"
     " dial tcp: lookup registry.invalid on 10.255.255.53:53: no such host",
-    "init-waits": "the project is unpacked, and the names of its peers are waited for",
+    "init-waits": "unpacks the project and waits for the names of its peers",
 }
 NEVER = {
     "image-name-invalid": "the name of its image is not valid: Failed to apply default image tag"
@@ -59,8 +59,8 @@ NEVER = {
     " (Train image) must be lowercase",
     "image-never": "its image is not on its node, and may not be pulled:"
     ' Container image "nothere:1" is not present with pull policy of Never',
-    "secret-missing": 'its container cannot be made: secret "nothere" not found',
-    "secret-key-missing": "its container cannot be made: couldn't find key TOKEN in Secret logs-facts/there",
+    "secret-missing": 'its container cannot be created: secret "nothere" not found',
+    "secret-key-missing": "its container cannot be created: couldn't find key TOKEN in Secret logs-facts/there",
 }
 ENDS = {
     "exit-3": ("exit code 3", "Exited", "crash"),
@@ -86,7 +86,7 @@ ENDS = {
         "out_of_memory",
     ),
     "deadline": (
-        "exit code 137: killed by signal 9 (KILL); the deadline of its pod is over (activeDeadlineSeconds)",
+        "exit code 137: killed by signal 9 (KILL); its pod exceeded activeDeadlineSeconds",
         "DeadlineExceeded",
         "time",
     ),
@@ -100,24 +100,24 @@ ENDS = {
     ),
     "node-full": (
         (
-            "node1 did not take it: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000,"
+            "node1 rejected it: Pod was rejected: Node didn't have enough resource: cpu, requested: 1000000,"
             " used: 0, capacity: 2000"
         ),
         "Rejected",
         "lost",
     ),
     "low": (
-        "exit code 137: killed by signal 9 (KILL); its place on node1 was given to a pod of higher priority",
+        "exit code 137: killed by signal 9 (KILL); preempted on node1 by a pod of higher priority",
         "Displaced",
         "preempted",
     ),
     "to-evict": (
-        "exit code 0; evicted from node1 through the API, as when a node is drained",
+        "exit code 0; evicted from node1 through the API, as by `kubectl drain`",
         "Evicted",
         "preempted",
     ),
     "to-delete": ("exit code 137: killed by signal 9 (KILL); its pod was deleted", "Deleted", "preempted"),
-    "on-lost-node-forever": ("logs-ghost is gone from the cluster", "NodeLost", "lost"),
+    "on-lost-node-forever": ("logs-ghost was removed from the cluster", "NodeLost", "lost"),
 }
 
 
@@ -243,7 +243,7 @@ def test_a_pod_that_is_to_go_and_never_goes_is_lost_whoever_deleted_it() -> None
     pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:00Z"}}
     lost = read_pod_status(pod, now=NOW)
     assert isinstance(lost, PodEnded)
-    assert (lost.exit.reason, lost.exit.message) == ("NodeLost", "its pod was to go, and node2 does not answer")
+    assert (lost.exit.reason, lost.exit.message) == ("NodeLost", "its pod was deleted, and node2 does not answer")
 
 
 def test_a_pod_that_vanished_while_it_ran_was_deleted() -> None:
@@ -268,7 +268,7 @@ def test_a_pod_of_which_nothing_is_known_yet_waits_without_a_word() -> None:
 
 def test_what_only_events_say_is_found_there() -> None:
     found = {each.name: each for event in EVENTS if (each := read_event(event))}
-    quota = "the quota q has no room for it: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
+    quota = "it exceeds the quota q: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
     assert found["digits-1-worker-0"] == PodEvent("Job", "digits-1-worker-0", PodWaiting("Quota", quota))
     mount = found["map-missing"].wait
     assert mount.message.startswith("a volume cannot be mounted: ")
@@ -290,7 +290,7 @@ def test_a_pod_that_a_policy_forbids_is_no_matter_of_quota() -> None:
     found = read_event(event)
     assert found is not None
     assert found.wait.reason == "Forbidden"
-    assert found.wait.message.startswith('its pod may not be made: violates PodSecurity "restricted:latest"')
+    assert found.wait.message.startswith('its pod may not be created: violates PodSecurity "restricted:latest"')
 
 
 @pytest.mark.parametrize(

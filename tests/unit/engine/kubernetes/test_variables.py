@@ -69,7 +69,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 @given(texts)
 def test_any_text_arrives_as_it_is(text: str) -> None:
     assert filled(escape(text), {"X": "filled", "date": "filled"}) == text
-    assert filled(escape(text, goes_on=True) + "$(X)", {"X": "filled"}) == f"{text}filled"
+    assert filled(escape(text, continues=True) + "$(X)", {"X": "filled"}) == f"{text}filled"
 
 
 def test_one_replica_has_its_values_as_they_are() -> None:

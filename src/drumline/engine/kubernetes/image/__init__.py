@@ -1,1 +1,1 @@
-"""Images that are built for a run: named by their content, built on this machine, pushed where a registry is named."""
+"""Build images for runs: named by their content, built on this machine, pushed if the spec names a registry."""

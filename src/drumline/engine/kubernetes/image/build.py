@@ -1,7 +1,7 @@
-"""Build an image and push it: `python -m drumline.engine.kubernetes.image.build NAME LOCK RECIPE`, a run's `build`.
+"""Build an image and push it; run as `python -m drumline.engine.kubernetes.image.build NAME LOCK DIRECTORY IMAGE`.
 
-What is there under that name is not built again, and what the registry has is not pushed again. Of several runs that
-want the same image one builds it, and the others wait.
+An image that exists under that name is not built or pushed again. Of several runs that need the same image one builds
+it, and the others wait.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from drumline.errors import InputError
 
 
 class BuildError(Exception):
-    """An image could not be built or pushed; says why."""
+    """An image could not be built or pushed; the message says why."""
 
 
 def provide_image(name: str, recipe: Recipe, builder: Builder) -> None:
-    """Have an image under this name, where its registry is if it names one; raise NotBuilt with a sentence."""
+    """Build an image under this name and push it, unless that is done; raise BuildError."""
     if recipe.image.registry and builder.is_pushed(name):
         report(f"{name} is in the registry already")
         return
     if builder.has(name):
-        report(f"{name} is there already, built by {builder.kind}")
+        report(f"{name} exists already, built by {builder.kind}")
     else:
         _build(name, recipe, builder)
     if recipe.image.registry:
         began = time.monotonic()
         report(f"pushing {name}")
         host = name.partition("/")[0]
-        _run(builder.push(name), f"is nobody logged in? `{builder.kind} login {host}`")
+        _run(builder.push(name), f"if a login is needed: `{builder.kind} login {host}`")
         report(f"pushed {name} in {time.monotonic() - began:.0f} s")
 
 
 def report(text: str) -> None:
-    """Say something of the build, at once."""
+    """Write a line to the log of the build, and flush it."""
     sys.stdout.write(f"drumline: {text}\n")
     sys.stdout.flush()
 
@@ -62,7 +62,7 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
             context = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="drumline-image-")))
             file = context / "Dockerfile"
             _fill(context, recipe, builder)
-            report(f"from its base: {file.read_text().strip()}")
+            report(f"Dockerfile: {file.read_text().strip()}")
         _run(builder.build(name, file, context))
     try:
         _require_same(name, recipe)
@@ -74,7 +74,7 @@ def _build(name: str, recipe: Recipe, builder: Builder) -> None:
 
 
 def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
-    """Write the Dockerfile, with what is to be copied beside it."""
+    """Write the Dockerfile, and copy the files beside it that it needs."""
     assert recipe.image.base is not None
     base = recipe.image.base if builder.has(recipe.image.base) else qualified(recipe.image.base)
     names = {}
@@ -86,7 +86,7 @@ def _fill(context: Path, recipe: Recipe, builder: Builder) -> None:
 
 
 def _require_same(name: str, recipe: Recipe) -> None:
-    """A name stands for a content; whoever edits meanwhile would give it to another."""
+    """Raise BuildError if the files have changed since the name was made from them."""
     try:
         digest = recipe.digest()
     except InputError as error:
@@ -105,7 +105,7 @@ def _run(command: Sequence[str], hint: str = "") -> None:
 
 
 def main(name: str, lock: str, directory: str, image: str) -> int:
-    """Provide an image; what it is made of is given as JSON, and its paths are relative to the directory."""
+    """Provide the image that `image` describes as JSON, with paths relative to the directory; return the exit code."""
     environ = os.environ
     values = json.loads(image)
     wanted = Recipe(directory, Image(**{**values, "install": tuple(values["install"])}))
@@ -119,7 +119,7 @@ def main(name: str, lock: str, directory: str, image: str) -> int:
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                report(f"{name} is being built by another run; waiting for that")
+                report(f"{name} is being built by another run; waiting for it")
                 fcntl.flock(held, fcntl.LOCK_EX)
             provide_image(name, wanted, builder)
     except BuildError as error:

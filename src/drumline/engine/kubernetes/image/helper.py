@@ -1,4 +1,4 @@
-"""A run's `build`: a process of this machine, whose log and end are told as those of any replica."""
+"""The helper `build` of a run: a process of this machine, with a log and an exit like a replica's."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MODULE = "drumline.engine.kubernetes.image.build"
 
 
 def with_image_name(plan: Plan, directory: Path) -> Plan:
-    """The same plan; an image that is built has the name that its content gives it. Raise InputError if it cannot."""
+    """Return the plan with the name of the image that will be built; raise InputError if a file of it is missing."""
     cluster = cluster_of(plan)
     if not cluster.image.is_built:
         return plan
@@ -37,7 +37,7 @@ def with_image_name(plan: Plan, directory: Path) -> Plan:
 
 
 def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
-    """Raise EngineError if the plan's image has to be built and nobody here can."""
+    """Raise EngineError if the plan's image has to be built and no builder works."""
     if cluster_of(plan).image.is_built and find_builder(environ) is None:
         raise EngineError(explain_no_builder(environ), hint=INSTALL)
 
@@ -51,7 +51,7 @@ class BuildHelper:
         self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, tell=tell)
 
     def start(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Start the build, if nobody did; what is there already is found by it."""
+        """Start the build, unless it was started."""
         cluster = cluster_of(plan)
         if cluster.image.name is None:
             raise AssertionError("an image has a name before it is built")
@@ -66,9 +66,9 @@ class BuildHelper:
         self._processes.start([launch], lambda _: dict(os.environ), {})
 
     def stop(self, builds: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Begin to stop it; its end is told."""
+        """Begin to stop the build; its exit is reported."""
         self._processes.stop(builds, grace_seconds=grace_seconds)
 
     def traces(self) -> Iterator[Path]:
-        """Its folder, while it writes into it."""
+        """Return the folder of the build, while it runs."""
         return self._processes.traces()

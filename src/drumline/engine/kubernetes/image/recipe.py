@@ -1,4 +1,4 @@
-"""What an image is made of, and the name that follows from it: the same content has the same name."""
+"""What an image is built from, and its name, which is derived from that content."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from drumline.engine.project.tree import read_file, walk_project
 from drumline.errors import InputError
 from drumline.record import Record
 
-LOCAL_REGISTRY = "localhost/drumline"  # of images that stay in the builder's own store
+LOCAL_REGISTRY = "localhost/drumline"  # images that are not pushed
 _WHEELS = "/tmp/drumline-install"
 _ARCHIVES = (".whl", ".tar.gz", ".zip")
 
 
 class Recipe(Record):
-    """What to build: a file of the user's in its folder, or a base with packages on top."""
+    """What to build: the user's Dockerfile with its context, or a base image with packages."""
 
     directory: str  # of the spec; the paths are relative to it
     image: Image
 
     @property
     def file(self) -> Path:
-        """The user's own Dockerfile."""
+        """The user's Dockerfile."""
         return Path(self.directory, self.image.dockerfile or "Dockerfile")
 
     @property
     def folder(self) -> Path:
-        """What the builder may copy from."""
+        """The build context."""
         return Path(self.directory, self.image.context)
 
     @property
     def local_archives(self) -> dict[str, Path]:
-        """Files of the project among what is installed, by what was asked for."""
+        """Archives of the project among the requirements, by requirement."""
         found = {}
         for line in self.image.install:
             path = Path(self.directory, line)
@@ -47,7 +47,7 @@ class Recipe(Record):
         return found
 
     def digest(self) -> str:
-        """Of everything that goes into it; raise InputError if something is not there."""
+        """Return the digest of everything that goes into the image; raise InputError if a file is missing."""
         parts: list[object] = [1, self.image.base, self.image.install]
         if self.image.dockerfile is not None:
             parts += [_content(self.file, "dockerfile"), list(self._context())]
@@ -55,14 +55,16 @@ class Recipe(Record):
         return sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
     def name(self, project: str) -> str:
-        """What the image is called: where it goes, whose it is, what is in it."""
+        """Return the image's name: registry, project and digest."""
         where = self.image.registry.rstrip("/") if self.image.registry else LOCAL_REGISTRY
         return f"{where}/{_slug(project)}:{self.digest()}"
 
     def _context(self) -> Iterator[list[object]]:
         if not self.folder.is_dir():
-            raise InputError(f"image.context: {self.folder} is no folder", hint="it is relative to the spec's folder")
-        # Looked at less closely than the builder does: what is hashed in vain only means a build more.
+            raise InputError(
+                f"image.context: {self.folder} is not a folder", hint="it is relative to the spec's folder"
+            )
+        # Not all patterns of .dockerignore are applied: a file that is hashed needlessly only causes one more build.
         without = [self.folder / line for line in _ignored(self.folder)]
         for entry in walk_project(self.folder, without=without, rules=False).entries:
             found = read_file(self.folder, entry) if entry.kind == "file" else None
@@ -71,18 +73,18 @@ class Recipe(Record):
 
 
 def write_dockerfile(base: str, install: Sequence[str], local_archives: Sequence[str] = ()) -> str:
-    """A Dockerfile for a base and what pip installs on top; `carried` are files that lie beside it, by their names."""
+    """Return a Dockerfile for a base and pip requirements; `carried` are the names of files beside it."""
     lines = [f"FROM {base}"]
     lines += [f"COPY {json.dumps([*local_archives, f'{_WHEELS}/'])}"] if local_archives else []
     if install:
         words = shlex.join(f"{_WHEELS}/{line}" if line in local_archives else line for line in install)
-        # Whoever keeps a system's Python from pip means a system that lives longer than a container.
+        # Debian and others forbid pip in the system's Python, which does no harm in a container.
         lines += [f"RUN PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --no-cache-dir {words}"]
     return "\n".join(lines) + "\n"
 
 
 def _ignored(folder: Path) -> Iterator[str]:
-    """Plain names in a `.dockerignore` that takes nothing back; globs are left alone."""
+    """Yield the plain names in a `.dockerignore` without `!` patterns; globs are ignored."""
     try:
         lines = [line.strip() for line in (folder / ".dockerignore").read_text(errors="replace").splitlines()]
     except OSError:

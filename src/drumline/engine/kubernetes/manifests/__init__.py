@@ -1,7 +1,7 @@
-"""What a run is in a cluster: pure functions from launches to objects, as plain data.
+"""The objects of a run in a cluster as plain data. Pure.
 
-Some objects are the run's, and made once (`shared_objects`): the owner, the claims, what is carried, secrets, the
-network policy. Others are an attempt's (`attempt_objects`): what runs the pods and the names that they have.
+`shared_objects` are made once for a run: the owner, claims, the project, secrets and the network policy.
+`attempt_objects` are made for each attempt: the Jobs, JobSet or TFJob, and the Service.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from drumline.spec.write import write_yaml
 
 
 def objects(plan: Plan, launches: Sequence[Launch], carried: Sequence[Mapping[str, bytes]] = ()) -> list[Object]:
-    """Everything of a run and of this attempt, in the order in which it is made; secrets by name.
+    """Return all objects of a run and an attempt in the order of their creation; secrets by name.
 
-    A namespace is in it only if somebody named one: `kubectl create -n` refuses another.
+    They have a namespace only if the plan names one: `kubectl create -n` refuses a different one.
     """
     made = [preparation(plan, each.id, parts=len(carried)) for each in plan.preparations]
     every = [*shared_objects(plan, carried), *made, *attempt_objects(plan, launches, len(carried))]
@@ -37,7 +37,7 @@ def objects(plan: Plan, launches: Sequence[Launch], carried: Sequence[Mapping[st
 
 
 def render(every: Sequence[Object], form: str) -> str:
-    """Write objects so that `kubectl create -f -` reads them."""
+    """Return objects as text that `kubectl create -f -` reads."""
     if form == "json":
         return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(every)}, indent=2) + "\n"
     return "---\n".join(write_yaml(each) for each in every)
@@ -46,20 +46,17 @@ def render(every: Sequence[Object], form: str) -> str:
 def shared_objects(
     plan: Plan, carried: Sequence[Mapping[str, bytes]] = (), secrets: Mapping[str, str] | None = None
 ) -> list[Object]:
-    """What is made once for a run. The first is the owner of all others, and of attempts', but never of claims.
+    """Return the objects that are made once for a run; the first owns all others except claims.
 
-    `carried` is what each ConfigMap of the project holds, by key. `secrets` are values by the variables that they come
-    from; without them, each is shown as a shell would ask for it.
+    `carried` is the content of the project's ConfigMaps, by key. `secrets` are values by variable; without them,
+    placeholders are shown.
     """
     found = [owner(plan), *volumes.claims(plan), *_carried(plan, carried), *_secret(plan, secrets)]
     return [*found, network.policy(plan)] if cluster_of(plan).network_policy else found
 
 
 def attempt_objects(plan: Plan, launches: Sequence[Launch], parts: int = 0) -> list[Object]:
-    """What runs these launches, with so many parts of the project, and the names by which they find each other.
-
-    Where only one replica comes back, all but its Job is there already.
-    """
+    """Return the objects that run these launches; `parts` is the number of the project's ConfigMaps."""
     attempt = launches[0].attempt
     line = AttemptPods(plan, launches, parts)
     match plan.engine:
@@ -75,7 +72,7 @@ def attempt_objects(plan: Plan, launches: Sequence[Launch], parts: int = 0) -> l
 
 
 def with_owner(each: Object, plan: Plan, uid: str) -> Object:
-    """An object as the owner's, which has this uid: it goes with it. The owner itself and claims stay as they are."""
+    """Return an object with a reference to the owner, so that it is deleted with it; claims have none."""
     if each["kind"] == "PersistentVolumeClaim" or (each["kind"], name_of(each)) == ("ConfigMap", names.base(plan)):
         return each
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": names.base(plan), "uid": uid}
@@ -83,7 +80,7 @@ def with_owner(each: Object, plan: Plan, uid: str) -> Object:
 
 
 def owner(plan: Plan) -> Object:
-    """The run's own object: whoever deletes it deletes everything but the claims."""
+    """Return the ConfigMap that owns the run's objects: deleting it deletes everything but the claims."""
     roles = dict.fromkeys(replica.id.role for replica in plan.replicas)
     summary = {
         "run": plan.run,
@@ -104,8 +101,8 @@ def _carried(plan: Plan, contents: Sequence[Mapping[str, bytes]]) -> Iterator[Ob
 
 def _secret(plan: Plan, values: Mapping[str, str] | None) -> Iterator[Object]:
     if wanted := names.secrets(plan):
-        told = {name: shown if values is None else values[name] for name, shown in wanted.items()}
-        yield new_object("Secret", names.metadata(plan, names.secret(plan)), stringData=told)
+        data = {name: shown if values is None else values[name] for name, shown in wanted.items()}
+        yield new_object("Secret", names.metadata(plan, names.secret(plan)), stringData=data)
 
 
 def _config(plan: Plan, name: str, data: Mapping[str, str]) -> Object:

@@ -1,4 +1,4 @@
-"""The pods of one attempt's line: what they have in common, worked out once."""
+"""The pods of one attempt: what they share is computed once."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from drumline.engine.kubernetes.paths import Object
 from drumline.engine.kubernetes.place import awaits_names, hosts
 from drumline.plan.types import Launch, Plan
 
-# A longer list of names is kept once for all pods instead of in each.
+# A longer list of names is stored in a shared ConfigMap instead of in each pod.
 _INLINE = 1024
 PEERS = "DRUMLINE_PEERS"
 
 
 class AttemptPods:
-    """Makes pods out of launches, and keeps what they share and what is long."""
+    """Makes pod contents from launches; `shared` collects long values for the shared ConfigMap."""
 
     def __init__(self, plan: Plan, launches: Sequence[Launch], parts: int) -> None:
         self.shared: dict[str, str] = {}
@@ -31,7 +31,7 @@ class AttemptPods:
     def content(
         self, launches: Sequence[Launch], labels: Object, index_source: IndexSource | None = None
     ) -> PodContent:
-        """What the pods of these replicas have of their own."""
+        """Return the content of the pods of these replicas."""
         first = launches[0]
         given = variables(
             launches,
@@ -64,13 +64,13 @@ class AttemptPods:
 
 
 def _peers(plan: Plan, attempt: int) -> list[str]:
-    """Whose names everybody waits for: all who train, also where only one of them starts again, and no evaluator."""
+    """Return the names that every pod waits for: those of all replicas except evaluators."""
     if not awaits_names(plan):
         return []
     return [host for replica, host in hosts(plan, attempt).items() if replica.role != "evaluator"]
 
 
 def _prepared(plan: Plan) -> list[int]:
-    """Which data is made by a preparation."""
+    """Return the indexes of the data that a preparation makes."""
     made = {each.variable for each in plan.preparations}
     return [number for number, data in enumerate(plan.data) if data.variable in made]

@@ -1,4 +1,4 @@
-"""Jobs: one for each replica, which any cluster can run; or an indexed one for all of a role that are alike."""
+"""Jobs: one for each replica, or an indexed Job for all replicas of a role that share a template."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.engine.kubernetes.plan_options import cluster_of
 from drumline.plan.types import Launch, Plan
 
-# The cluster's own number of a pod, as an indexed Job writes it.
+# The index that an indexed Job writes to a pod.
 COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
 
 def jobs(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Iterator[Object]:
-    """The Jobs of these launches; who comes back alone has one of its own, whatever it had before."""
+    """Yield the Jobs of these launches; a replica that restarts alone gets its own Job."""
     if cluster_of(plan).jobs == "single" or any(launch.incarnation for launch in launches):
         yield from (_single(plan, line, launch) for launch in launches)
         return
@@ -29,17 +29,17 @@ def jobs(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Iterator[
 
 
 def job(plan: Plan, name: str, labels: Object, pod: Object) -> Object:
-    """A Job of one pod. It never makes a second one: starting again is the supervisor's."""
+    """Return a Job of one pod, which the cluster never restarts: the supervisor does."""
     return _job(plan, name, labels, {"backoffLimit": 0, "template": pod})
 
 
 def indexed(pod: Object, count: int) -> Object:
-    """What makes a Job one of several pods that are counted from 0."""
+    """Return the fields of an indexed Job, whose pods are numbered from 0."""
     return {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pod}
 
 
 def metadata(plan: Plan, name: str, labels: Object) -> Object:
-    """The metadata of what runs pods: with the queue that lets it begin, if it waits in one."""
+    """Return the metadata of an object that creates pods, with its Kueue queue if it has one."""
     cluster = cluster_of(plan)
     queued = {"kueue.x-k8s.io/queue-name": cluster.queue} if cluster.queue else {}
     noted = {"annotations": dict(cluster.annotations)} if cluster.annotations else {}
@@ -59,11 +59,11 @@ def _indexed(plan: Plan, line: AttemptPods, group: names.Group, launches: Sequen
     labels = names.labels_of_group(plan, group, attempt)
     content = line.content(launches, labels, IndexSource(COUNTED, group.first_index))
     pod = template(plan, content.replace(subdomain=names.service(plan, attempt)))
-    # One that fails takes no other with it: what follows is the supervisor's to decide.
+    # A failed pod does not stop the others: the supervisor decides that.
     spec = {"backoffLimitPerIndex": 0, **indexed(pod, len(launches))}
     return _job(plan, names.role_job(plan, group.name, attempt), labels, spec)
 
 
 def _job(plan: Plan, name: str, labels: Object, spec: Object) -> Object:
-    # `Failed`: a pod that is being deleted is waited for, and then it counts as one that failed.
+    # `Failed`: a deleted pod counts as failed, after it has terminated.
     return new_object("Job", metadata(plan, name, labels), spec={"podReplacementPolicy": "Failed", **spec})

@@ -1,4 +1,4 @@
-"""A JobSet: a replicated Job for each role, which start, end and start again together, by the controller's doing."""
+"""A JobSet: a replicated Job for each role; its controller restarts all of them together."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from drumline.engine.kubernetes.paths import Object, new_object
 from drumline.plan.types import Launch, Plan
 
 _RESTARTED = f"metadata.labels['{names.RESTART_ATTEMPT}']"
-# Why a Job has failed: because its own policy says so of a pod that had to leave, or of itself.
+# Reasons of a failed Job: its podFailurePolicy matched a disruption, or a pod failed.
 _DISRUPTED, _FAILED = "PodFailurePolicy", "BackoffLimitExceeded"
 
 
 def jobset(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
-    """The JobSet of an attempt; those that follow are its own restarts."""
+    """Return the JobSet of an attempt; later attempts are its own restarts."""
     attempt = launches[0].attempt
     by_id = {launch.replica.id: launch for launch in launches}
     groups = list(names.groups(plan))
     replicated = [_replicated(plan, line, group, [by_id[each.id] for each in group.replicas]) for group in groups]
     deciding = [group.name for group in groups if _decides(plan, group)]
     spec: Object = {
-        # Names are found before a pod is ready, since pods wait for them.
+        # Pods wait for names, so names must resolve before pods are ready.
         "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
         "successPolicy": {"operator": "All", "targetReplicatedJobs": deciding},
         "failurePolicy": _failure_policy(plan),
@@ -52,7 +52,7 @@ def _replicated(plan: Plan, line: AttemptPods, group: names.Group, launches: Seq
 
 
 def _decides(plan: Plan, group: names.Group) -> bool:
-    """Whether the run has succeeded only when these have."""
+    """Return whether the run's success needs these replicas to succeed."""
     role = group.replicas[0].id.role
     match plan.success:
         case "chief":
@@ -64,7 +64,7 @@ def _decides(plan: Plan, group: names.Group) -> bool:
 
 
 def _rules(group: names.Group) -> list[Object]:
-    """An evaluator that fails is started again and nothing follows; for others, having to leave is another class."""
+    """Return the failure rules of a Job: an evaluator is always restarted; for others, disruptions are a class."""
     disrupted = [{"type": "DisruptionTarget"}]
     if group.replicas[0].id.role == "evaluator":
         failed = {"operator": "NotIn", "values": [0]}
@@ -73,7 +73,7 @@ def _rules(group: names.Group) -> list[Object]:
 
 
 def _failure_policy(plan: Plan) -> Object:
-    """The restart budget, as far as a JobSet can say it: one number, and which of two classes it is for."""
+    """Return the restart budget as a JobSet can express it: one number, for one or both classes of failure."""
     crash, disrupted = plan.restart.crash, max(plan.restart.lost, plan.restart.preempted)
     policy: Object = {"maxRestarts": max(crash, disrupted)}
     final = [reason for reason, budget in ((_FAILED, crash), (_DISRUPTED, disrupted)) if not budget]

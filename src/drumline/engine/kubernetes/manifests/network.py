@@ -1,4 +1,4 @@
-"""The network of a run: names for its pods, and a policy that keeps others out."""
+"""The network of a run: a Service for the names of its pods, and a policy that admits only them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drumline.plan.types import Plan
 
 
 def service(plan: Plan, ports: set[int], attempt: int) -> Object:
-    """The domain of an attempt's pods: each has a name in it as soon as it has an address, ready or not."""
-    # Headless Services need no ports; with one for all, programs can ask for it by name.
+    """Return the headless Service of an attempt: pods have a name in it as soon as they have an address."""
+    # Headless Services need no ports; a single port gets a name, so that programs can look it up.
     named = [{"name": "training", "port": port} for port in ports] if len(ports) == 1 else None
     spec = {
         "clusterIP": "None",
@@ -22,7 +22,7 @@ def service(plan: Plan, ports: set[int], attempt: int) -> Object:
 
 
 def policy(plan: Plan) -> Object:
-    """Only pods of the run reach its pods: TensorFlow's gRPC lets everybody in who can connect."""
+    """Return a policy that admits only pods of the run: TensorFlow's gRPC has no authentication."""
     own = {"matchLabels": {names.RUN: names.base(plan)}}
     spec = {"podSelector": own, "policyTypes": ["Ingress"], "ingress": [{"from": [{"podSelector": own}]}]}
     return new_object("NetworkPolicy", names.metadata(plan, names.base(plan)), spec=spec)

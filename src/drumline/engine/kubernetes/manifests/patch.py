@@ -1,7 +1,7 @@
-"""A merge patch (RFC 7386), in which containers, volumes and the like are known by their names.
+"""A merge patch (RFC 7386) that merges containers, volumes and similar lists by name.
 
-By the letter of it a list is replaced as a whole, and nobody could add a volume without writing all others down. The
-lists of a pod whose items have a key are merged by that, as Kubernetes itself does it; all others are replaced.
+RFC 7386 replaces lists as a whole. Here the lists of a pod whose items have a key are merged by it, as Kubernetes does;
+all others are replaced.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from drumline.engine.kubernetes.paths import Object
 
-# The lists of a pod, and by what their items are known.
+# The lists of a pod with the keys of their items.
 _KEYS = {
     "containers": "name",
     "initContainers": "name",
@@ -22,7 +22,7 @@ _KEYS = {
 
 
 def merge(target: Object, patch: Mapping[str, Any], aliases: Mapping[str, str]) -> Object:
-    """The target with everything that the patch says; null removes. Containers may be called by an alias."""
+    """Return the patched target; null removes a key. `aliases` map container names of the patch to the target's."""
     merged = dict(target)
     for key, value in patch.items():
         if value is None:

@@ -1,4 +1,4 @@
-"""A pod: one container that becomes the replica's command, and one before it that makes everything ready."""
+"""A pod: a container that runs the replica's command, and an init container that prepares it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from drumline.record import Record, to_dict
 REPLICA = "replica"
 EXEC = 'exec "$@"'
 GPU = "nvidia.com/gpu"
-# Whoever an image's user is, this group may write to its volumes.
+# The group that may write to volumes, whatever the image's user is.
 _GROUP = 1000
-# The taints of a node that says that it is not well, and of one that says nothing any more.
+# The taints of a node that reports problems, and of one that does not answer.
 _SILENCE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class PodContent(Record):
-    """What differs between pods."""
+    """The content of a pod that differs between pods."""
 
     argv: Sequence[str]
     variables: Variables
@@ -35,24 +35,24 @@ class PodContent(Record):
     place: Place
     mounts: Mounts
     labels: Mapping[str, str]
-    carries: bool  # there are parts to be unpacked
-    peers: Object | None = None  # the variable with the names to be waited for
-    prepared: Sequence[str] = ()  # folders to be waited for
-    makes_folders: bool = False  # for its output
+    carries: bool  # it has ConfigMaps to unpack
+    peers: Object | None = None  # the variable with the names to wait for
+    prepared: Sequence[str] = ()  # folders to wait for
+    makes_folders: bool = False  # creates its output folders
     container: str = REPLICA
     hostname: str | None = None
     subdomain: str | None = None
-    waits_inside: bool = False  # nobody's name is known before its container runs
-    becomes: str = EXEC  # how a shell goes on to the command
+    waits_inside: bool = False  # waits in the container, since pods have names only when it runs
+    becomes: str = EXEC  # the shell code that runs the command
 
 
 def template(plan: Plan, content: PodContent) -> Object:
-    """A pod's template, patched with what the spec says of every pod."""
+    """Return a pod's template, with the patches of the spec applied."""
     cluster = cluster_of(plan)
     spec: Object = {
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": math.ceil(plan.timeouts.grace_seconds),
-        # Whoever is process 1 does not die of TERM unless it says so; with this, nobody of ours is.
+        # Process 1 ignores TERM by default; with this, the command is not process 1.
         "shareProcessNamespace": True,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # variables for every Service of the namespace
@@ -68,12 +68,12 @@ def template(plan: Plan, content: PodContent) -> Object:
         "serviceAccountName": cluster.service_account,
         "imagePullSecrets": [{"name": name} for name in cluster.pull_secrets] or None,
     }
-    said = {key: value for key, value in spec.items() if value is not None}
+    present = {key: value for key, value in spec.items() if value is not None}
     metadata: Object = {"labels": dict(content.labels)}
     if cluster.annotations:
         metadata["annotations"] = dict(cluster.annotations)
     aliases = {REPLICA: content.container}
-    patched = merge(said, cluster.pod, aliases)
+    patched = merge(present, cluster.pod, aliases)
     return {
         "metadata": metadata,
         "spec": merge(patched, cluster.pods.get(content.labels.get(names.ROLE, ""), {}), aliases),
@@ -81,13 +81,13 @@ def template(plan: Plan, content: PodContent) -> Object:
 
 
 def _container(plan: Plan, content: PodContent) -> Object:
-    """The replica itself: a shell that says what Kubernetes cannot, and becomes the command."""
+    """Return the replica's container: a shell that exports variables, then executes the command."""
     variables = content.variables
     exports = list(variables.exports)
-    if content.carries:  # behind what the spec or the image has
+    if content.carries:  # after the paths of the spec or the image
         exports.append(f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{RUNTIME}')
     if cluster_of(plan).run_as:
-        # Whom the image does not know has neither a name nor a folder, and libraries ask for both.
+        # A user that the image does not have has neither a name nor a home, which libraries need.
         exports += ['USER="${USER:-drumline}"', 'HOME="$([ -w "${HOME:-/}" ] && echo "$HOME" || echo /tmp)"']
     steps = _ready(content) if content.carries and content.waits_inside else []
     script = "\n".join([*steps, *(f"export {each}" for each in exports), content.becomes])
@@ -108,7 +108,7 @@ def _container(plan: Plan, content: PodContent) -> Object:
 
 
 def _init(plan: Plan, content: PodContent) -> Object:
-    """Makes folders, unpacks what was carried, and waits for data and for the names of the others."""
+    """Return the init container, which makes folders, unpacks the project, and waits for data and names."""
     container: Object = {
         "name": "drumline",
         "image": cluster_of(plan).image.name,
@@ -122,7 +122,7 @@ def _init(plan: Plan, content: PodContent) -> Object:
 
 
 def _ready(content: PodContent) -> list[str]:
-    """The steps of a shell that makes a pod ready."""
+    """Return the shell commands that prepare a pod."""
     place = content.place
     made = [folder for folder in (place.output_dir, place.checkpoint_dir) if content.makes_folders]
     steps = ["set -e", *([f"mkdir -p {shlex.join(made)}"] if made else [])]
@@ -131,13 +131,13 @@ def _ready(content: PodContent) -> list[str]:
 
 
 def _port(content: PodContent) -> Object:
-    # The operator of TFJobs knows the port by this name; to others it is as good as any.
+    # The TFJob operator looks for a port of this name.
     name = "tfjob-port" if content.container == "tensorflow" else "training"
     return {"name": name, "containerPort": content.place.port}
 
 
 def _resources(resources: Resources, *, gpus: bool) -> Object:
-    """The same for request and limit: what is claimed is there, and not more."""
+    """Return the resources, with the same values as requests and limits."""
     claimed: Object = {}
     if resources.cpus is not None:
         claimed["cpu"] = cores(resources.cpus)
@@ -149,7 +149,7 @@ def _resources(resources: Resources, *, gpus: bool) -> Object:
 
 
 def _pod_security(run_as: int | None) -> Object:
-    """Whoever the image says, unless the spec does: nobody can know from outside whom an image can do with."""
+    """Return the security context of a pod; the user is the image's, unless the spec sets one."""
     group = run_as or _GROUP
     user = {} if run_as is None else {"runAsUser": run_as, "runAsGroup": run_as, "runAsNonRoot": run_as != 0}
     return {
@@ -165,7 +165,7 @@ def _security() -> Object:
 
 
 def _tolerations(cluster: Cluster) -> Iterator[Toleration]:
-    """Those of the spec; and how long a node may be silent, where it does not say so: else that is five minutes."""
+    """Yield the tolerations of the spec, then those for unreachable nodes, which would be five minutes by default."""
     yield from cluster.tolerations
     known = {each.key for each in cluster.tolerations if each.effect in (None, "NoExecute")}
     for key in _SILENCE:

@@ -1,4 +1,4 @@
-"""The Job that makes data once, before any replica: it writes to a volume, which all others only read."""
+"""The Job that makes data before any replica starts: it writes to a volume that replicas only read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SCRIPT = posixpath.join(RUNTIME, "drumline", "runtime", "prepare.py")
 
 
 def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int = 0) -> Object:
-    """The Job of a preparation; what it makes appears whole, under the name that replicas wait for."""
+    """Return the Job of a preparation; its data appears complete, under the name that replicas wait for."""
     place = place_helper(plan)
     item = next(each for each in bind_preparations(plan, place) if each.preparation.id == helper)
     launch = Launch(Replica(helper, str(helper), item.preparation.argv, {}, Resources()), 0, place, item.env)
@@ -37,7 +37,7 @@ def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int =
 
 
 def _make(path: str, partial: str) -> str:
-    """Have the runtime do it; or a shell, which knows of nobody else who may be doing the same."""
+    """Return shell code that runs a preparation: by the runtime, or without Python in the shell, without a lock."""
     folder, beside = shlex.quote(path), shlex.quote(partial)
     return "\n".join(
         (

@@ -1,8 +1,8 @@
-"""A container's variables, out of those of the launches that it stands for.
+"""The variables of a container, from those of the launches that share its template.
 
-Kubernetes fills `$(NAME)` in with variables that stand before; that is how a value takes up the replica's number, which
-only the pod knows where many share a template, and the cluster's addresses, which stand once for all of them.
-What Kubernetes cannot say, a line of shell does, before it becomes the command.
+Kubernetes expands `$(NAME)` with earlier variables. Values use this for the replica's index, which a shared template
+does not have, and for the addresses of the cluster, which are stored once. What Kubernetes cannot express is exported
+by the shell before it executes the command.
 """
 
 from __future__ import annotations
@@ -18,30 +18,30 @@ from drumline.record import Record
 
 INDEX = "DRUMLINE_INDEX"
 ATTEMPT = "DRUMLINE_ATTEMPT"
-RESTARTED = "DRUMLINE_RESTARTED"  # the cluster's own count of an attempt, where attempts begin elsewhere
-COUNTED = "DRUMLINE_COUNTED"  # the cluster's own count of a template's pods, where replicas begin elsewhere
+RESTARTED = "DRUMLINE_RESTARTED"  # the cluster's count of restarts, where the attempt does not start at 0
+COUNTED = "DRUMLINE_COUNTED"  # the cluster's index of a pod, where replicas do not start at 0
 
 
 class Variables(Record):
-    """What a container is given, in this order; and what a shell exports before it becomes the command."""
+    """The `env` of a container, in order, and what its shell exports before it executes the command."""
 
     entries: tuple[dict[str, Any], ...]
     exports: tuple[str, ...]
-    shared: Mapping[str, str]  # long values, by key, to which entries refer
+    shared: Mapping[str, str]  # long values by key, to which entries refer
 
 
 class IndexSource(Record):
-    """Where a pod of a shared template finds its number, and which replica has number 0."""
+    """The field with the index of a pod of a shared template, and the replica of index 0."""
 
     field: str
     first: int = 0
-    attempt_field: str | None = None  # where it finds how often the line has started again, if not drumline counts that
+    attempt_field: str | None = None  # the field with the number of restarts, if the cluster restarts
 
 
 def variables(
     launches: Sequence[Launch], *, shared_in: str, secrets_in: str, index_source: IndexSource | None = None
 ) -> Variables:
-    """Write down the variables of replicas that share a template; or of one replica, which needs no counting."""
+    """Return the variables of replicas that share a template, or of one replica, which needs no index source."""
     entries: list[dict[str, Any]] = []
     exports: list[str] = []
     shared: dict[str, str] = {}
@@ -82,13 +82,13 @@ def variables(
     return Variables(tuple(entries), tuple(exports), shared)
 
 
-def escape(text: str, *, goes_on: bool = False) -> str:
-    """Text that Kubernetes passes on as it is; also where more follows that it is to fill in."""
-    return re.sub(r"\$(?=[$(]|\Z)" if goes_on else r"\$(?=[$(])", "$$", text)
+def escape(text: str, *, continues: bool = False) -> str:
+    """Return text that Kubernetes does not expand; `continues`: an expanded variable follows."""
+    return re.sub(r"\$(?=[$(]|\Z)" if continues else r"\$(?=[$(])", "$$", text)
 
 
 def _count(name: str, counted: str, field: str, first: int, entries: list[dict[str, Any]], exports: list[str]) -> None:
-    """Take a number from where the cluster writes it; a shell adds what it begins with, if that is not 0."""
+    """Add a variable for a number that the cluster writes to a field; the shell adds `first`, if that is not 0."""
     entries.append(_from_field(counted if first else name, field))
     if first:
         exports.append(f"{name}=$(({counted} + {first}))")
@@ -100,27 +100,27 @@ def _from_field(name: str, field: str) -> dict[str, Any]:
 
 def _text(value: LaunchValue) -> str:
     if isinstance(value, Shared):
-        return f"{escape(value.before, goes_on=True)}$({value.name}){escape(value.after)}"
+        return f"{escape(value.before, continues=True)}$({value.name}){escape(value.after)}"
     return escape(str(value))
 
 
 class _Numbered(Record):
-    """A value that is the same for every replica but for one number: its index and a little more."""
+    """A value that differs between replicas only by one number: the index plus an offset."""
 
     before: str
-    cluster: str | None  # a variable that stands between
+    cluster: str | None  # a variable between `before` and `middle`
     middle: str
     offset: int
     after: str
 
     def for_kubernetes(self) -> str:
-        """The value in which Kubernetes fills the index in."""
+        """Return the value with the index for Kubernetes to expand."""
         between = "" if self.cluster is None else f"$({self.cluster})"
-        head = escape(self.before, goes_on=True) + between + escape(self.middle, goes_on=True)
+        head = escape(self.before, continues=True) + between + escape(self.middle, continues=True)
         return f"{head}$({INDEX}){escape(self.after)}"
 
     def for_shell(self) -> str:
-        """The value as a shell works it out."""
+        """Return the value with the index for a shell to compute."""
         between = "" if self.cluster is None else f'"${self.cluster}"'
         head = _quote(self.before) + between + _quote(self.middle)
         return f"{head}$(({INDEX} + {self.offset})){_quote(self.after)}"
@@ -131,7 +131,7 @@ def _quote(text: str) -> str:
 
 
 def _find_number(name: str, launches: Sequence[Launch]) -> _Numbered:
-    """Find the number by which the values of replicas differ."""
+    """Return the number by which the values of replicas differ."""
     values = [(launch.replica.id.index, launch.env.get(name)) for launch in launches]
     first = values[0][1]
     ends = [(index, value.after if isinstance(value, Shared) else str(value)) for index, value in values]

@@ -1,4 +1,4 @@
-"""Volumes: claims that outlive the run, and where they are mounted."""
+"""The volumes of a run: claims, which outlive it, and their mounts."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from drumline.engine.kubernetes.quantity import quantity
 from drumline.plan.types import Plan, ReplicaId
 from drumline.record import Record
 
-_Volume = tuple[str, Object, list[Object]]  # its name, what it is, where it is mounted
+_Volume = tuple[str, Object, list[Object]]  # name, source, mounts
 
 
 class Mounts(Record):
-    """Volumes of a pod, and where its containers have them."""
+    """The volumes of a pod and the mounts of its containers."""
 
     volumes: tuple[Object, ...]
     mounts: tuple[Object, ...]
 
 
 def claims(plan: Plan) -> Iterator[Object]:
-    """The claims that are made for the run. Nobody owns them: the model stays when the run is removed."""
+    """Return the claims that are made for the run; they have no owner, so that they stay when it is removed."""
     return (_claim(plan, name, volume) for name, volume in names.claims(plan).items() if not volume.claim)
 
 
 def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
-    """What a replica's pod mounts: its output and data, /dev/shm, and this many parts of what is carried."""
+    """Return the mounts of a replica's pod: output, data, /dev/shm, and this many ConfigMaps of the project."""
     return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code, *_begun(plan))])
 
 
 def mounts_of_preparation(plan: Plan, variable: str, code: int) -> Mounts:
-    """What the pod that makes this data mounts: their volume, to write to."""
+    """Return the mounts of the pod that makes this data, its volume writable."""
     path = next(data.path for data in plan.data if data.variable == variable)
     source = {"persistentVolumeClaim": {"claimName": names.data_claim(plan, variable)}}
     return _mounts([("data", source, [{"mountPath": data_mount(variable, path)}]), *_carried(plan, code)])
@@ -57,7 +57,7 @@ def _mounts(pairs: list[_Volume]) -> Mounts:
 
 
 def _has_output(plan: Plan, replica: ReplicaId) -> bool:
-    """Whether this replica writes to the run's volume: everybody if it can be shared, else the chief alone."""
+    """Return whether this replica mounts the output volume: all if it is shared, else only the chief."""
     volume = cluster_of(plan).output
     return volume is not None and (volume.is_shared or replica == plan.chief)
 
@@ -76,7 +76,7 @@ def _data(plan: Plan) -> Iterator[_Volume]:
     cluster = cluster_of(plan)
     for number, data in enumerate(plan.data):
         if data.variable in cluster.data:
-            # For reading alone: it is then left as it is, also by whoever would make all of it a group's.
+            # Read-only, so that the kubelet does not change the group of its files.
             claim = {"claimName": names.data_claim(plan, data.variable), "readOnly": True}
             mount = {"mountPath": data_mount(data.variable, data.path), "readOnly": True}
             yield f"data-{number}", {"persistentVolumeClaim": claim}, [mount]
@@ -89,7 +89,7 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
 
 
 def _begun(plan: Plan) -> Iterator[Object]:
-    """What appears among the parts as soon as somebody of the line has ended, whose name nobody will find any more."""
+    """Yield a file that appears when a replica has ended, whose name does not resolve any more."""
     if awaits_names(plan):
         items = [{"key": NAMES_NOT_AWAITED, "path": NAMES_NOT_AWAITED}]
         yield {"configMap": {"name": names.base(plan), "items": items, "optional": True}}
