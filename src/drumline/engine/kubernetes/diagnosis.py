@@ -29,7 +29,9 @@ def check_version(text: str) -> DoctorCheck:
     if found is None:
         return DoctorCheck("version", NOTE, f"unknown version `{text}`", f"drumline needs Kubernetes {oldest} or later")
     if (int(found[1]), int(found[2])) < OLDEST:
-        return DoctorCheck("version", MISSING, f"{text}; the oldest supported version is {oldest}", "upgrade the cluster")
+        return DoctorCheck(
+            "version", MISSING, f"{text}; the oldest supported version is {oldest}", "upgrade the cluster"
+        )
     return DoctorCheck("version", OK, f"{text} (the oldest supported version is {oldest})")
 
 
