@@ -1,8 +1,8 @@
 """What holds for all tests.
 
 Tests see none of this machine's GPUs, unless they make some up. Ctrl-C and a terminal that closes are heard, also where
-whoever started the tests ignores both, as a shell does for what it runs in the background. A test that fails while the
-machine is away is tried again.
+the process that started the tests ignores both, as a shell does for what it runs in the background. A test that fails
+while the machine is suspended is tried again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ settings.load_profile("usual")
 os.environ["DRUMLINE_GPUS"] = ""
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 
-with suppress(ValueError):  # where this is not the main thread, nobody changed anything either
+with suppress(ValueError):  # where this is not the main thread, no handler was changed either
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

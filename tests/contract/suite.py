@@ -32,7 +32,7 @@ UNTRIED: Exceptions = {
 
 
 def contract_tests(pattern: str = "test_*") -> dict[str, Callable[..., Any]]:
-    """Return every test of the contract by its name; only those of the modules whose names match the pattern."""
+    """Return every test of the contract by its name; only those of modules with names that match the pattern."""
     found: dict[str, Callable[..., Any]] = {}
     for path in sorted(Path(__file__).parent.glob(f"{pattern}.py")):
         module = import_module(f"contract.{path.stem}")

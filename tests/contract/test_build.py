@@ -1,4 +1,4 @@
-"""What every engine promises of an environment: it is there before the line, and who finds it there starts nobody."""
+"""What every engine promises of an environment: it is ready before the gang starts, and built once."""
 
 from __future__ import annotations
 

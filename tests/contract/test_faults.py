@@ -1,4 +1,4 @@
-"""What every engine promises whose replicas can be hurt: it looks as if it came from outside."""
+"""What every engine with fault injection promises: a fault looks as if it came from outside."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
     return recorder.run_dir / trace_dir(replica, 0)
 
 
-@pytest.mark.parametrize(("harm", "exit_"), [(Fault.KILL, Exit(signal=9)), (Fault.TERM, Exit(signal=15))])
-def test_who_is_killed_or_asked_to_leave_is_told_to_have_ended_so(
-    testbed: EngineTestBed, tmp_path: Path, harm: Fault, exit_: Exit
+@pytest.mark.parametrize(("fault", "exit_"), [(Fault.KILL, Exit(signal=9)), (Fault.TERM, Exit(signal=15))])
+def test_a_killed_or_terminated_replica_is_reported_with_its_signal(
+    testbed: EngineTestBed, tmp_path: Path, fault: Fault, exit_: Exit
 ) -> None:
     fault_injector = saboteur_of(testbed)
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     recorder.start()
     recorder.until_started()
-    fault_injector.inject(traces(recorder, worker(1)), worker(1), harm)
+    fault_injector.inject(traces(recorder, worker(1)), worker(1), fault)
     recorder.until(recorder.ends)
     assert recorder.exits() == {worker(1): exit_}
     with pytest.raises(EngineError, match="has no process"):
-        fault_injector.inject(traces(recorder, worker(1)), worker(1), harm)
-    fault_injector.undo(traces(recorder, worker(1)), worker(1), harm)
+        fault_injector.inject(traces(recorder, worker(1)), worker(1), fault)
+    fault_injector.undo(traces(recorder, worker(1)), worker(1), fault)
     recorder.stop()
     recorder.until_ended()
 
 
-def test_who_is_paused_goes_on_when_it_is_healed(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_paused_replica_continues_when_the_fault_is_undone(testbed: EngineTestBed, tmp_path: Path) -> None:
     fault_injector = saboteur_of(testbed)
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=1))
     recorder.start()
@@ -56,7 +56,7 @@ def test_who_is_paused_goes_on_when_it_is_healed(testbed: EngineTestBed, tmp_pat
     assert recorder.exits() == {worker(0): Exit(0), worker(1): Exit(0)}
 
 
-def test_nobody_is_hurt_who_has_not_begun(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_no_fault_is_injected_into_a_replica_that_has_not_started(testbed: EngineTestBed, tmp_path: Path) -> None:
     fault_injector = saboteur_of(testbed)
     with pytest.raises(EngineError, match="has no process"):
         fault_injector.inject(tmp_path, worker(0), Fault.KILL)

@@ -1,4 +1,4 @@
-"""What every engine promises of those who look whether a line gets on: pulses, sockets and stacks."""
+"""What every engine promises for hang detection: work samples, sockets and stacks."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def take_stacks(recorder: SessionRecorder, *, gently: bool) -> None:
     recorder.loop.wait(able(recorder.session, Dumpable).stacks(names, gently=gently))
 
 
-def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_every_running_replica_has_a_work_sample_and_no_other_has(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), LASTING)
     assert list(recorder.loop.wait(able(recorder.session, Observable).work_samples())) == []
     recorder.start()
     recorder.until_started()
-    first = {pulse.replica: pulse for pulse in recorder.loop.wait(able(recorder.session, Observable).work_samples())}
+    first = {sample.replica: sample for sample in recorder.loop.wait(able(recorder.session, Observable).work_samples())}
     assert sorted(first) == [worker(0), worker(1)]
-    assert not any(pulse.is_stopped or pulse.attempt or pulse.incarnation for pulse in first.values())
+    assert not any(sample.is_stopped or sample.attempt or sample.incarnation for sample in first.values())
     testbed.open(1)
     recorder.until(recorder.ends)
     (last,) = recorder.loop.wait(able(recorder.session, Observable).work_samples())
@@ -34,7 +34,7 @@ def test_everybody_who_goes_on_has_a_pulse_and_nobody_else(testbed: EngineTestBe
     assert list(recorder.loop.wait(able(recorder.session, Observable).work_samples())) == []
 
 
-def test_everybody_who_goes_on_can_be_asked_for_its_sockets(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_every_running_replica_can_be_asked_for_its_sockets(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     able(recorder.session, Connected)
     recorder.start()
@@ -48,7 +48,7 @@ def test_everybody_who_goes_on_can_be_asked_for_its_sockets(testbed: EngineTestB
     assert list(recorder.loop.wait(able(recorder.session, Connected).sockets())) == []
 
 
-def test_a_gentle_look_at_stacks_harms_nobody(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gentle_stack_dump_ends_no_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1, code=3), LASTING)
     able(recorder.session, Dumpable)
     recorder.start()
@@ -73,7 +73,7 @@ def test_stacks_are_taken_before_an_end_and_each_end_is_told_once(testbed: Engin
     recorder.stop()
     recorder.until_ended()
     assert sorted(end.replica for end in recorder.ends()) == [worker(0), worker(1)]
-    take_stacks(recorder, gently=False)  # of nobody
+    take_stacks(recorder, gently=False)  # of no replica
     saved = [recorder.run_dir / trace_dir(replica.id, 0) / STACKS for replica in recorder.plan.replicas]
     # py-spy says `Thread`, and Python itself of one that has no others `Current thread`.
     assert all("thread" in path.read_text().lower() for path in saved if path.exists())

@@ -36,7 +36,7 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
     assert recorder.log(HELPER).count("making") == 1
 
 
-def test_a_helper_is_stopped_like_anybody_else(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_helper_is_stopped_like_a_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, LASTING._replace(says=("making",))))
     recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until_said("making", replica=HELPER)
@@ -59,7 +59,7 @@ def test_a_helper_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_
     assert second.log(HELPER).count("making") == 1
 
 
-def test_nobody_starts_before_the_helper_is_done(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_no_replica_starts_before_the_helper_is_done(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = SupervisedRun(testbed, tmp_path / "home", helped(testbed, Behavior(("making",), until=1)))
     supervised.begin()
     supervised.until(lambda: "making" in supervised.log(HELPER))
@@ -72,7 +72,7 @@ def test_nobody_starts_before_the_helper_is_done(testbed: EngineTestBed, tmp_pat
     assert told.index(FIRST) > max(number for number, name in enumerate(told) if name == HELPER)
 
 
-def test_a_helper_that_fails_is_the_cause_and_nobody_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_helper_that_fails_is_the_cause_and_no_replica_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = SupervisedRun(testbed, tmp_path / "home", helped(testbed, Behavior(code=3)))
     supervised.begin()
     state = supervised.until_over()

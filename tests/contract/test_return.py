@@ -1,4 +1,4 @@
-"""What every engine promises a supervisor that comes back: nobody starts twice, and no end is lost."""
+"""What every engine promises the next supervisor: no replica starts twice, and no end is lost."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
 
 
-def test_who_lives_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_running_replica_is_adopted_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = watch(testbed, tmp_path, Behavior(("here",), until=1, code=4), Behavior(("here",), until=1, code=5))
     first.start()
     for index in (0, 1):
@@ -30,7 +30,7 @@ def test_who_lives_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
-def test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_they_came(
+def test_ends_between_two_supervisors_are_reported_in_the_order_in_which_they_came(
     testbed: EngineTestBed, tmp_path: Path, verb: str
 ) -> None:
     first = watch(testbed, tmp_path, *(Behavior(until=3 - index, code=index) for index in range(3)))
@@ -48,7 +48,9 @@ def test_ends_that_nobody_watched_are_told_as_they_were_in_the_order_in_which_th
     assert len(ends) == 3
 
 
-def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_an_end_that_was_reported_is_reported_the_same_to_the_next_supervisor(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     first = watch(testbed, tmp_path, Behavior(code=3))
     first.start()
     first.until_ended()
@@ -58,7 +60,7 @@ def test_an_end_that_was_told_is_told_the_same_to_whoever_comes_back(testbed: En
     assert second.ends() == first.ends()
 
 
-def test_whoever_comes_back_completes_a_line_that_was_not_all_started(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_next_supervisor_completes_a_gang_that_was_not_all_started(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = watch(testbed, tmp_path, *[Behavior(("here",), until=1)] * 3)
     launches = first.launches()
     first.loop.wait(first.session.start(launches[:1]))
@@ -73,7 +75,7 @@ def test_whoever_comes_back_completes_a_line_that_was_not_all_started(testbed: E
 
 
 @pytest.mark.parametrize(("grace_seconds", "signal"), [(60, 15), (0, 9)])
-def test_whoever_comes_back_may_stop_at_once(
+def test_the_next_supervisor_may_stop_at_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float, signal: int
 ) -> None:
     first = watch(testbed, tmp_path, LASTING, LASTING)
@@ -86,7 +88,7 @@ def test_whoever_comes_back_may_stop_at_once(
     assert len(second.ends()) == 2
 
 
-def test_whoever_comes_back_insists_where_the_first_had_only_asked(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_next_supervisor_kills_where_the_first_had_only_terminated(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = watch(testbed, tmp_path, DEAF)
     first.start()
     first.until_said("ready")

@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_ends(testbed: EngineTestBed, tmp_path: Path) -> No
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=15))}
 
 
-def test_a_run_that_is_killed_by_force_ends_though_nobody_obeys(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_by_force_ends_though_no_replica_obeys(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, DEAF, DEAF))
     supervised.until(lambda: supervised.log(worker(0)) == supervised.log(worker(1)) == "ready\n")
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
@@ -123,7 +123,7 @@ def test_a_run_that_is_killed_by_force_ends_though_nobody_obeys(testbed: EngineT
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=9))}
 
 
-def test_a_run_that_is_killed_before_it_began_starts_nobody(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_before_it_began_starts_no_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = SupervisedRun(testbed, tmp_path / "home", workers(testbed, LASTING))
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
     supervised.begin()
@@ -170,7 +170,9 @@ def test_a_run_goes_on_under_another_supervisor(testbed: EngineTestBed, tmp_path
     supervised.until(lambda: supervised.log(worker(0)) == supervised.log(worker(1)) == "here\n")
 
 
-def test_a_supervisor_that_left_before_anybody_was_told_of_is_replaced(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_supervisor_that_exited_before_any_start_was_reported_is_replaced(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, *[Behavior(("here",), until=1)] * 2))
     return_to(supervised)  # the first has written down no start
     until_running(supervised)
@@ -180,7 +182,7 @@ def test_a_supervisor_that_left_before_anybody_was_told_of_is_replaced(testbed: 
 
 
 @pytest.mark.parametrize(("code", "phase"), [(0, Phase.FINISHED), (3, Phase.FAILED)])
-def test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to(
+def test_the_result_of_a_gang_without_a_supervisor_is_the_result_of_the_run(
     testbed: EngineTestBed, tmp_path: Path, code: int, phase: Phase
 ) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, Behavior(until=2), Behavior(until=1, code=code)))
@@ -195,7 +197,7 @@ def test_what_a_line_came_to_while_nobody_looked_is_what_the_run_came_to(
     assert ends == [worker(1), worker(0)]
 
 
-def test_who_fell_first_while_nobody_looked_is_the_cause(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_first_failure_without_a_supervisor_is_the_cause(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(
         testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3), LASTING)
     )
@@ -215,7 +217,7 @@ def test_who_fell_first_while_nobody_looked_is_the_cause(testbed: EngineTestBed,
     ]
 
 
-def test_a_run_that_is_killed_after_everybody_was_done_was_done(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_after_all_replicas_finished_has_finished(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, Behavior(until=1), Behavior(until=1)))
     until_running(supervised)
     testbed.open(1)

@@ -29,14 +29,14 @@ def test_each_start_and_each_end_is_told_once_in_that_order(testbed: EngineTestB
         ]
 
 
-def test_who_ends_at_once_has_started_before(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_ends_at_once_has_started_before(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(code=3))
     recorder.start()
     recorder.until_ended()
     assert [type(each) for each in recorder.told if _is_about(each, worker(0))] == [ReplicaStarted, ReplicaExited]
 
 
-def test_nobody_is_started_twice(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_no_replica_is_started_twice(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("here",), until=1), Behavior(("here",)))
     recorder.start()
     recorder.start()
@@ -72,7 +72,7 @@ def test_an_end_is_told_as_it_was(testbed: EngineTestBed, tmp_path: Path, behavi
     assert began <= end.at_seconds <= recorder.loop.time()
 
 
-def test_who_goes_later_has_the_later_stamp(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_later_exit_has_the_later_time(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=2), Behavior(until=1, code=5))
     recorder.start()
     recorder.until_started()
@@ -101,7 +101,7 @@ def test_attempts_do_not_mix(testbed: EngineTestBed, tmp_path: Path) -> None:
     assert (recorder.log(attempt=0), recorder.log(attempt=1)) == ("attempt 0\n", "attempt 1\n")
 
 
-def test_lines_arrive_in_the_folder_of_the_life(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_lines_arrive_in_the_folder_of_the_incarnation(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("first", "second"), until=1))
     folder = recorder.run_dir / trace_dir(worker(0), 0)
     recorder.start()

@@ -15,7 +15,7 @@ DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
 STRANGER = ReplicaId("worker", 7)
 
 
-def test_who_is_stopped_gently_ends_by_term(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_is_stopped_gently_ends_by_term(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     recorder.start()
     recorder.until_started()
@@ -28,7 +28,7 @@ def test_who_is_stopped_gently_ends_by_term(testbed: EngineTestBed, tmp_path: Pa
     assert recorder.exits() == {worker(0): Exit(signal=15), worker(1): Exit(signal=15)}
 
 
-def test_who_cleans_up_first_ends_as_it_likes(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_cleans_up_first_keeps_its_exit_code(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("ready",), until=LASTING.until, code_on_term=42))
     recorder.start()
     recorder.until_said("ready")
@@ -37,7 +37,7 @@ def test_who_cleans_up_first_ends_as_it_likes(testbed: EngineTestBed, tmp_path: 
     assert recorder.exits() == {worker(0): Exit(code=42)}
 
 
-def test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before(
+def test_a_replica_that_ignores_term_is_killed_when_the_grace_is_over_and_not_before(
     testbed: EngineTestBed, tmp_path: Path
 ) -> None:
     recorder = watch(testbed, tmp_path, DEAF)
@@ -51,7 +51,7 @@ def test_who_does_not_obey_is_killed_when_the_grace_is_over_and_not_before(
     assert end.at_seconds >= asked_at + 0.3
 
 
-def test_without_grace_nobody_is_asked(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_without_grace_no_replica_is_terminated_first(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("ready",), until=LASTING.until, code_on_term=42), DEAF)
     recorder.start()
     for index in (0, 1):
@@ -79,7 +79,7 @@ def test_patience_may_end_and_does_not_come_back(testbed: EngineTestBed, tmp_pat
 
 
 @pytest.mark.parametrize("grace_seconds", [0, 60])
-def test_who_never_started_and_who_is_not_known_ends_unseen_once(
+def test_a_replica_that_never_started_or_is_not_known_ends_unseen_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
     recorder = watch(testbed, tmp_path, Behavior(), Behavior())
@@ -93,7 +93,7 @@ def test_who_never_started_and_who_is_not_known_ends_unseen_once(
 
 
 @pytest.mark.parametrize("grace_seconds", [0, 60])
-def test_who_is_stopped_before_its_start_was_told_ends_once(
+def test_a_stop_before_the_start_was_reported_ends_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
     recorder = watch(testbed, tmp_path, *[LASTING] * 5)
@@ -105,7 +105,7 @@ def test_who_is_stopped_before_its_start_was_told_ends_once(
     assert set(recorder.exits().values()) == {Exit(signal=15 if grace_seconds else 9)}
 
 
-def test_who_had_ended_before_it_was_stopped_ended_as_it_did(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_stop_keeps_the_exit_of_an_ended_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(code=3), LASTING)
     recorder.start()
     testbed.wait_ended(recorder.run_dir, worker(0))

@@ -1,4 +1,4 @@
-"""What every engine promises of those who return alone, and whole runs in which some do."""
+"""What every engine promises of replicas that restart alone, and whole runs in which some do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 AGAIN = {worker(1): 1}
 BOTH = [Incarnation(worker(0), 0), Incarnation(worker(1), 0, 1)]
-SECOND = Behavior(("life $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEMPT",), until=LASTING.until)
+SECOND = Behavior(("incarnation $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEMPT",), until=LASTING.until)
 
 
 def begin(testbed: EngineTestBed, folder: Path) -> SessionRecorder:
@@ -38,12 +38,17 @@ def begin(testbed: EngineTestBed, folder: Path) -> SessionRecorder:
     return recorder
 
 
-def test_who_returns_begins_a_life_of_its_own_and_the_others_live_on(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_restarted_replica_is_a_new_incarnation_and_the_others_continue(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     recorder = begin(testbed, tmp_path)
     recorder.let_somebody_pass()
     started = [(each.replica, each.incarnation) for each in recorder.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
-    assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == ("first\n", "life 1 of attempt 0\n")
+    assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == (
+        "first\n",
+        "incarnation 1 of attempt 0\n",
+    )
     recorder.loop.wait(recorder.session.stop(BOTH, grace_seconds=60))
     recorder.until(lambda: len(recorder.ends()) == 3)
     ends = [(end.replica, end.incarnation, end.exit) for end in recorder.ends()]
@@ -55,7 +60,9 @@ def test_who_returns_begins_a_life_of_its_own_and_the_others_live_on(testbed: En
 
 
 @pytest.mark.parametrize("verb", ["start", "stop"])
-def test_who_has_returned_is_taken_up_by_the_next_supervisor(testbed: EngineTestBed, tmp_path: Path, verb: str) -> None:
+def test_a_restarted_replica_is_adopted_by_the_next_supervisor(
+    testbed: EngineTestBed, tmp_path: Path, verb: str
+) -> None:
     first = begin(testbed, tmp_path)
     second = first.again(testbed)
     if verb == "start":
@@ -69,7 +76,7 @@ def test_who_has_returned_is_taken_up_by_the_next_supervisor(testbed: EngineTest
     }
 
 
-def test_who_was_to_return_and_never_did_ends_unseen(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_was_to_restart_and_never_did_ends_unseen(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, Behavior(code=3))
     recorder.start()
     recorder.until(recorder.ends)
@@ -80,7 +87,7 @@ def test_who_was_to_return_and_never_did_ends_unseen(testbed: EngineTestBed, tmp
     ]
 
 
-# --- whole runs, of the framework whose replicas live apart -----------------------------------------------------------
+# --- whole runs, of the framework with replicas that restart separately -----------------------------------------------
 
 
 def step(supervised: SupervisedRun) -> None:
@@ -150,10 +157,10 @@ def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(testbed: Engi
         (event.replica, event.incarnation) for event in supervised.events if isinstance(event, ReplicaExited)
     }
     twice = (CHIEF, worker(0), PS, ReplicaId("ps", 1))
-    assert incarnations == {(each, life) for each in twice for life in (0, 1)}
+    assert incarnations == {(each, number) for each in twice for number in (0, 1)}
 
 
-def test_a_chief_comes_back_after_it_fell_while_nobody_looked(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_chief_that_failed_without_a_supervisor_restarts(testbed: EngineTestBed, tmp_path: Path) -> None:
     behaviors: dict[str, Behavior | tuple[Behavior, ...]] = {
         "chief.0": (Behavior(until=1, code=1), Behavior()),
         "worker.0": LASTING,

@@ -1,4 +1,4 @@
-"""What every engine promises of what replicas use: of those who run, and once more of those who have ended."""
+"""What every engine promises of what replicas use: of those that run, and once more of those that have ended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def usage(recorder: SessionRecorder, *, watched: bool) -> list[Usage]:
     return [*recorder.loop.wait(able(recorder.session, Measurable).usage(watched=watched))]
 
 
-def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_every_running_replica_is_measured_and_an_ended_one_once_more(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=2))
     able(recorder.session, Measurable)
     recorder.start()
@@ -33,7 +33,9 @@ def test_everybody_who_runs_is_measured_and_who_has_ended_once_more(testbed: Eng
     assert usage(recorder, watched=False) == []
 
 
-def test_what_is_measured_grows_and_fits_into_the_life(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_what_is_measured_grows_and_fits_into_the_time_of_the_incarnation(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
     able(recorder.session, Measurable)
     recorder.start()
@@ -49,7 +51,7 @@ def test_what_is_measured_grows_and_fits_into_the_life(testbed: EngineTestBed, t
     assert 0 <= first.cpu_seconds <= last.cpu_seconds
 
 
-def test_a_life_that_was_taken_up_is_measured_from_its_start(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_an_adopted_incarnation_is_measured_from_its_start(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
     able(recorder.session, Measurable)
     recorder.start()

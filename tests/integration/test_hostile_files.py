@@ -1,4 +1,4 @@
-"""`drumline check` of what nobody should give it: a sentence, exit code 2, in bounded time and memory."""
+"""`drumline check` of hostile files: a sentence, exit code 2, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def refused(message: str, hint: str = "") -> tuple[int, str, str]:
 
 
 def laughs(width: int, depth: int) -> bytes:
-    """Each line a list of aliases of the line before: width ** depth values, if anybody wrote them out."""
+    """Each line a list of aliases of the line before: width ** depth values, if they were written out."""
     lines = ["x-0: &a0 [ha]", *(f"x-{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, depth))]
     return "\n".join(lines).encode()
 
@@ -134,7 +134,7 @@ def test_a_directory_is_no_file(tmp_path: Path) -> None:
     assert check(cwd=tmp_path) == refused("drumline.yml: is a directory", hint)
 
 
-def test_a_pipe_whose_writer_leaves_at_once_is_empty(tmp_path: Path) -> None:
+def test_a_pipe_that_its_writer_closes_at_once_is_empty(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=lambda: pipe.open("wb").close())
@@ -168,7 +168,7 @@ def test_a_file_that_is_none_gets_one_sentence(tmp_path: Path, file: str, answer
     assert check(file, cwd=tmp_path) == answer
 
 
-def test_a_file_whose_name_looks_like_an_option_can_be_named(tmp_path: Path) -> None:
+def test_a_file_named_like_an_option_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "-x.yml").write_text("- a list\n")
     assert check("--", "-x.yml", cwd=tmp_path) == one_problem("-x.yml:1", NO_MAPPING)
 

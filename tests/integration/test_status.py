@@ -25,7 +25,7 @@ ENDLESS = "sh -c 'while :; do sleep 1000; done'"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """A workspace whose runs have ended when the test has."""
+    """A workspace that ends its runs with the test."""
     place = Workspace(tmp_path / "workspace")
     place.env = {"PATH": os.environ["PATH"], "DRUMLINE_HOME": str(place.home), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
     try:
@@ -71,7 +71,7 @@ def test_a_run_that_went_well_is_listed_and_shown(workspace: Workspace) -> None:
     assert all(0 <= replica["duration_seconds"] <= row["duration_seconds"] for replica in shown.values())
 
 
-def test_a_run_that_failed_says_who_fell_first_and_how(workspace: Workspace) -> None:
+def test_a_run_that_failed_names_the_first_failure(workspace: Workspace) -> None:
     first = "first: {run: \"sh -c 'kill -9 $$'\"}"
     spec = f'roles: {{worker: {{replicas: 2, run: "{ENDLESS}", {first}}}}}'
     assert train(workspace, spec).code == 1

@@ -39,7 +39,7 @@ TOKEN = "a secret of 24 characters"
 
 
 class Pretender:
-    """A server in the place of the toy's own, whose answers are changed."""
+    """A server in the place of the toy's own, with changed answers."""
 
     def __init__(self, there: Path, change: Callable[[bytes], bytes]) -> None:
         class Handler(socketserver.StreamRequestHandler):
@@ -73,7 +73,7 @@ def with_head(**fields: object) -> Callable[[bytes], bytes]:
 
 
 class RemoteProject(Project):
-    """A project whose runs have their supervisor on a server."""
+    """A project with runs that are supervised on a server."""
 
     def __init__(self, folder: Path, packages: Path) -> None:
         super().__init__(folder, packages)
@@ -166,7 +166,7 @@ def test_train_shows_a_run_to_its_end_and_all_is_here_afterwards(project: Remote
         assert found == [], "a secret is on no disk"
 
 
-def test_the_supervisor_lives_there_and_a_follower_here(project: RemoteProject) -> None:
+def test_the_supervisor_runs_there_and_a_follower_here(project: RemoteProject) -> None:
     run = project.begin()
     there, here = project.remote(run) / "supervisor.lock", project.home / "runs" / run / "supervisor.lock"
     assert is_locked(there)

@@ -72,7 +72,7 @@ def test_the_wheel_has_the_package_and_nothing_else_and_the_sdist_builds_the_sam
 
 
 @pytest.mark.parametrize("version", PYTHONS)
-def test_who_installs_the_wheel_into_a_fresh_environment_trains(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_in_a_fresh_environment_trains(version: str, wheel: Path, tmp_path: Path) -> None:
     asked = subprocess.run(
         [ROOT / "scripts" / "pythons", "--wheels", version], capture_output=True, text=True, check=True
     )

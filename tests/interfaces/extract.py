@@ -135,7 +135,7 @@ def _given() -> Lines:
 
 
 def _read() -> Lines:
-    text = (TOPICS / "variables.txt").read_text().partition("drumline itself reads")[2]
+    text = (TOPICS / "variables.txt").read_text().rpartition("reads:\n")[2]
     yield from ((name, "") for name in re.findall(r"^  ([A-Z_]+) ", text, re.MULTILINE))
 
 

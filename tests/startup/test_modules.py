@@ -121,7 +121,7 @@ def test_what_a_cluster_would_be_told_is_worked_out_without_what_talks_to_it(com
     assert not modules & {"httpx", "lightkube"}
 
 
-def test_who_trains_here_pays_for_no_cluster(tmp_path: Path) -> None:
+def test_training_here_imports_nothing_for_clusters(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
     modules = modules_of(["check"], tmp_path)
     kubernetes = {module.rpartition(".")[2] for module in modules if "kubernetes" in module}

@@ -17,7 +17,7 @@ from drumline.runtime.tensorflow import strategy
 
 def make_model(*, normal=False, **options):
     keras.utils.set_random_seed(1)
-    with everyone.scope():
+    with distribution.scope():
         model = keras.Sequential(
             [
                 keras.layers.Input((4,)),
@@ -64,7 +64,7 @@ def names_of_threads(gone=None):
 
 
 def train(workspace: Workspace, script: str, spec: str = "roles: {worker: 2}") -> dict[str, list[str]]:
-    """Run a script on everybody to its end; return what each printed in its last attempt, line by line."""
+    """Run a script on all replicas to its end; return what each printed in its last attempt, line by line."""
     workspace.write("script.py", script)
     command = f"run: {find_python('tensorflow')} script.py"
     started = workspace.train(f"framework: tensorflow\ntensorboard: false\n{command}\n{spec}")

@@ -21,8 +21,8 @@ beside = pathlib.Path(os.environ["DRUMLINE_TRACE"]).parent / "worker.0" / "log"
 if (runtime.attempt(), runtime.index()) == (0, 1):
     while "waiting for worker.1 at " not in beside.read_text(errors="replace"):
         time.sleep(0.05)
-everyone = strategy()
-print("everybody is there", flush=True)
+distribution = strategy()
+print("all are there", flush=True)
 folder = runtime.checkpoint_dir()
 
 class Fall(keras.callbacks.Callback):
@@ -63,11 +63,11 @@ def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(workspa
     printed = train(workspace, BAD_DAY, "roles: {worker: 2}\nrestart: 1")
     (run,) = workspace.runs()
     before = {replica: run.log(replica, 0).decode(errors="replace").splitlines() for replica in printed}
-    # Whom the first one waited for is said, and it went on when the other was there.
+    # The first one names the peer that it waits for, and continues when that is there.
     chief, other = before["worker.0"], before["worker.1"]
     (waited,) = [line for line in chief if line.startswith("waiting for ")]
     assert waited.startswith("waiting for worker.1 at 127.0.0.1:")
-    assert chief.index(waited) < chief.index("everybody is there")
+    assert chief.index(waited) < chief.index("all are there")
     # A worker that cannot write where the chief does takes part in saving all the same.
     assert "written ['epoch-000001.weights.h5']" in chief
     assert "written []" in other

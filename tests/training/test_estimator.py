@@ -137,7 +137,7 @@ def check_rows_and_steps(trained: Run) -> None:
 
 
 def check_line(trained: Run) -> None:
-    """Both ps held variables and were stopped in the end; everybody else ended by himself."""
+    """Both ps held variables and were stopped in the end; all others ended by themselves."""
     graph = (trained.path / "output" / "checkpoint" / "graph.pbtxt").read_text()
     handles = [node for node in graph.split("\nnode {") if 'op: "VarHandleOp"' in node]
     assert {device for node in handles for device in re.findall(r'device: "/job:ps/task:(\d)"', node)} == {"0", "1"}

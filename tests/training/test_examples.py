@@ -35,7 +35,7 @@ for name, found in ("model", model.predict(images, verbose=0)), ("served", serve
 # An example in which one worker is killed, in the first attempt only, after it reported an epoch and before it saved.
 KILLED = """
 import os, runpy, signal
-import tensorflow  # whoever says so starts warm
+import tensorflow  # a script that imports it starts warm
 from drumline import runtime
 report = runtime.report
 
@@ -48,10 +48,10 @@ runtime.report = report_and_fall
 runpy.run_path("{example}.py", run_name="__main__")
 """
 
-# An example that waits in its last epoch, so that somebody can look at the others.
+# An example that waits in its last epoch, so that the others can be examined.
 WATCHED = """
 import os, runpy, time
-import tensorflow  # whoever says so starts warm
+import tensorflow  # a script that imports it starts warm
 from drumline import runtime
 report = runtime.report
 
@@ -68,16 +68,16 @@ runpy.run_path("custom_training_mnist.py", run_name="__main__")
 ROWS = """
 import hashlib
 from drumline.runtime.tensorflow import strategy
-everyone = strategy()
+distribution = strategy()
 import custom_training_mnist, keras_mnist
 images, labels = keras_mnist.load_digits()[:2]
 for batches in (
     keras_mnist.make_batches(images, labels, shuffle=True),
     custom_training_mnist.make_batches(images, labels, train=True),
 ):
-    data = everyone.experimental_distribute_dataset(batches)
+    data = distribution.experimental_distribute_dataset(batches)
     for epoch in 0, 1:
-        seen = [row for rows, _ in data for row in everyone.experimental_local_results(rows)[0].numpy()]
+        seen = [row for rows, _ in data for row in distribution.experimental_local_results(rows)[0].numpy()]
         print("rows", *(hashlib.sha256(row.tobytes()).hexdigest()[:16] for row in seen))
 """
 
@@ -162,7 +162,7 @@ def check_killed(workspace: Workspace, example: str, victim: int, whole: dict[in
     assert list(after) == list(range(int(done) + 1, 4))
     assert losses(said(trained, "worker.1", 1)) == after
     # It went on with what had been learned, exactly: an epoch that was done before comes to the same again, and the
-    # whole curve is that of a run in which nobody fell.
+    # whole curve is that of a run without a failure.
     assert after[int(done) + 1] < before[int(done)]
     again = {epoch: loss for epoch, loss in after.items() if epoch in before}
     assert again == pytest.approx({epoch: before[epoch] for epoch in again}, rel=1e-4)

@@ -34,7 +34,7 @@ resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
 def read_files():
     time.sleep(1000)
 
-# It is heard of until somebody is about to wait for it, however long that takes on a busy machine.
+# It reports until another is about to wait for it, however long that takes on a busy machine.
 comes = os.path.join(os.environ["OUTPUT_DIR"], "comes")
 if [task["type"], str(task["index"])] == sys.argv[1:]:
     while not os.path.exists(comes):
@@ -73,7 +73,7 @@ def test_a_rank_of_torch_that_sleeps_keeps_the_others_in_all_reduce(workspace: W
     assert "load_batch" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 
-def test_whoever_tensorflow_waits_for_in_vain_is_named(workspace: Workspace) -> None:
+def test_the_replica_that_tensorflow_waits_for_in_vain_is_named(workspace: Workspace) -> None:
     timeouts = "timeouts: {rendezvous: 5s, progress: never, grace: 1s}"
     run = train(workspace, "tensorflow", TENSORFLOW, "worker 1", f"roles: {{worker: 2}}\n{timeouts}")
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "RendezvousTimeout")

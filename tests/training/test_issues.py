@@ -118,7 +118,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(preparation: Preparation,
     assert preparation.fetched() == site.content
 
 
-def test_a_part_that_is_already_all_of_it_does_no_harm(preparation: Preparation, site: Loopback) -> None:
+def test_a_part_that_is_already_all_of_it_changes_nothing(preparation: Preparation, site: Loopback) -> None:
     preparation.data.mkdir()
     (preparation.data / "download.part").write_bytes(site.content)
     (preparation.data / "download.version").write_text(site.version)
@@ -141,7 +141,7 @@ def test_a_csv_that_lies_here_is_used_and_its_words_are_numbered(preparation: Pr
     assert (vocabulary["train"], vocabulary["held_out"]) == (900, 100)
     assert set(vocabulary["title"]) == {"", "?", "title", *"0123456"}
     assert {"body", "quoted", "lines", "é"} <= set(vocabulary["body"])
-    # Each issue says again what it said, without what it has too much and with what nobody knows.
+    # Each issue says again what it said, without what it has too much and with what is not known.
     for name in ("train", "held_out"):
         for line in (preparation.data / f"{name}.txt").read_text().splitlines():
             numbers = [int(word) for word in line.split()]

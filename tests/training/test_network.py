@@ -1,4 +1,4 @@
-"""Real frameworks in a private network: they train as one, and nobody outside reaches what they serve."""
+"""Real frameworks in a private network: they train as one, and no process outside reaches what they serve."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def own_addresses() -> list[str]:
 @pytest.mark.parametrize(
     ("template", "environment"), [("keras", "tensorflow"), ("torch", "torch"), ("jax", "jax")], ids=lambda each: each
 )
-def test_two_workers_train_as_one_where_nobody_else_reaches_them(
+def test_two_workers_train_as_one_where_no_other_process_reaches_them(
     workspace: Workspace, template: str, environment: str
 ) -> None:
     workspace.run("init", "--template", template, ".")

@@ -20,7 +20,7 @@ from training.loopback import serving
 
 SERVERS = ("worker.0", "worker.1", "ps.0", "ps.1")
 
-# The example with a chief of three lives. In the first it is alone, as by `python parameter_server.py`, and killed in
+# The example with three incarnations of the chief. In the first it is alone (`python parameter_server.py`), killed in
 # its second epoch. In the second it has its workers, which say what rows they get; one of them is killed after the
 # third epoch, and a ps in the fourth. When the chief is done, it waits for the evaluator, which loads the model and
 # then trains alone, from the chief's last checkpoint.
@@ -29,8 +29,8 @@ import json, os, signal, time
 from pathlib import Path
 from drumline import runtime
 
-life = int(os.environ.get("DRUMLINE_INCARNATION", 0))
-if runtime.role() == "chief" and life == 0:
+incarnation = int(os.environ.get("DRUMLINE_INCARNATION", 0))
+if runtime.role() == "chief" and incarnation == 0:
     del os.environ["TF_CONFIG"]
 
 import tensorflow as tf
@@ -46,8 +46,8 @@ def kill(replica):
 def report_and_fall(step, **values):
     report(step=step, **values)
     falls = {(0, 2): "chief.0", (1, 3): "worker.1", (1, 4): "ps.1"}
-    if (life, step) in falls:
-        kill(falls[life, step])
+    if (incarnation, step) in falls:
+        kill(falls[incarnation, step])
 
 def tell(images, labels):
     names = tf.map_fn(tf.io.serialize_tensor, images, fn_output_signature=tf.string)
@@ -92,7 +92,7 @@ def workspace(workspace: Workspace) -> Workspace:
 
 
 def train(workspace: Workspace, spec: str, *words: str) -> Run:
-    """Train an example, whose files are there, to its end."""
+    """Train an example to its end; its files are there."""
     python = find_python("tensorflow")
     spec = re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec)
     workspace.write("here.yml", f"{spec}\ntensorboard: false\n")
@@ -116,8 +116,8 @@ def run_alone(workspace: Workspace, code: str, **env: str) -> str:
     return run([str(find_python("tensorflow")), "-c", code], workspace.project, {**known, **env})
 
 
-def said(run: Run, replica: str, life: int = 0) -> str:
-    return run.log(replica, 0, life).decode(errors="replace")
+def said(run: Run, replica: str, incarnation: int = 0) -> str:
+    return run.log(replica, 0, incarnation).decode(errors="replace")
 
 
 def sizes(output: str) -> dict[str, int]:
@@ -130,7 +130,7 @@ def rows(output: str) -> list[str]:
     return [name for line in re.findall(r"^rows \[(.*)\]$", output, re.MULTILINE) for name in line.split()]
 
 
-def test_digits_are_learned_on_parameter_servers_row_by_row_whoever_of_them_falls(workspace: Workspace) -> None:
+def test_digits_are_learned_on_parameter_servers_row_by_row_whichever_of_them_fails(workspace: Workspace) -> None:
     shutil.copytree(ROOT / "examples" / "parameter_server", workspace.project, dirs_exist_ok=True)
     workspace.write("staged.py", STAGED)
     spec = (workspace.project / "drumline.yml").read_text()
@@ -180,7 +180,7 @@ def test_digits_are_learned_on_parameter_servers_row_by_row_whoever_of_them_fall
     assert len({*first, *second}) == 1536
     assert {*first, *second} == set(rows(alone))
 
-    # The evaluator saw the last checkpoint, the chief had the same model, and so has who loads it and who goes on.
+    # The evaluator saw the last checkpoint, the chief had the same model, and so has a process that loads it.
     output, evaluator = trained.path / "output", said(trained, "evaluator.0")
     (accuracy,) = re.findall(rf"^saved {output}/model.keras, accuracy (.*)$", third, re.MULTILINE)
     assert accuracies(evaluator)[6] == float(accuracy) > 0.7
@@ -216,7 +216,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
     assert "1350 issues to learn from, 150 held out" in said(trained, "prepare")
     assert "exists" in said(again, "prepare")
     assert "vocabulary" not in said(again, "prepare")
-    # Nobody had begun before.
+    # No replica had begun before.
     done = next(place for place, event in enumerate(trained.events) if isinstance(event, ReplicaExited))
     begun = [str(event.replica) for event in trained.events[:done] if isinstance(event, ReplicaStarted)]
     assert begun == ["prepare"]
@@ -228,7 +228,7 @@ def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(
     assert chief.count(", 1350 issues\n") == 3
     check_summaries(chief)
 
-    # Whoever loads the model comes to the same; and one process trains as well.
+    # A process that loads the model comes to the same; and one process trains as well.
     output = trained.path / "output"
     code, mine = BEGIN.format(output=output), str(workspace.project / "alone")
     loaded, alone = run_alone(workspace, code, DATA_DIR=str(workspace.project / "data"), OUTPUT_DIR=mine).split(

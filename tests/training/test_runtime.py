@@ -42,7 +42,7 @@ if runtime.index() == 1:
 """
     + MODEL
     + """
-everyone = strategy()
+distribution = strategy()
 from tensorflow.python.eager import context
 print("heartbeats", context.context().coordination_service.heartbeat_timeout_in_ms)
 refused(make_model(steps_per_execution=2).fit, make_data(64), verbose=0)
@@ -55,7 +55,7 @@ for rows in 64, 9, 1:  # the last batches are uneven, and in the end there are l
 for _ in range(2):
     losses = make_model(normal=True).fit(make_data(64), verbose=0, epochs=2).history["loss"]
 print("normal", *(f"{loss:.6f}" for loss in losses))
-with everyone.scope():
+with distribution.scope():
     unbuilt = keras.Sequential([keras.layers.Dense(1)])
     unbuilt.compile("sgd", "mse")
 unbuilt.fit(make_data(64), verbose=0)
@@ -75,7 +75,7 @@ known = trainer.reduce_per_replica
 def reduce_per_replica(values, strategy, reduction):
     return known(values, strategy, reduction)
 trainer.reduce_per_replica = reduce_per_replica
-everyone = strategy(preemption=True)
+distribution = strategy(preemption=True)
 tell_about_sigterm()
 refused(make_model().fit, make_data(64), verbose=0)
 """
@@ -96,15 +96,15 @@ runtime.serve_if_server()
 """
     + MODEL
     + """
-everyone = strategy()
+distribution = strategy()
 if runtime.role() == "chief":
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(everyone)
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(distribution)
     model = make_model()
     added = coordinator.schedule(tf.function(lambda: tf.constant(1) + tf.constant(2)))
-    print(type(everyone).__name__, coordinator.fetch(added))
+    print(type(distribution).__name__, coordinator.fetch(added))
     refused(model.fit, make_data(64), verbose=0)
 else:
-    print(type(everyone).__name__)
+    print(type(distribution).__name__)
 """
 )
 
@@ -114,8 +114,8 @@ import numpy as np, tensorflow as tf, tf_keras as keras
 from drumline import runtime
 from drumline.runtime.keras import backup
 from drumline.runtime.tensorflow import strategy
-everyone = strategy()
-with everyone.scope():
+distribution = strategy()
+with distribution.scope():
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")
 
@@ -136,7 +136,7 @@ from drumline.runtime.keras import backup
 """
     + MODEL
     + """
-everyone = strategy()
+distribution = strategy()
 folder = runtime.checkpoint_dir()
 
 def fit(epochs, **options):
@@ -181,7 +181,7 @@ refused(fit_legacy)
 
 def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path: Path) -> None:
     workers = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
-    everyone = {"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"], **workers}
+    full_cluster = {"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"], **workers}
 
     def config(cluster: dict[str, list[str]], role: str, index: int = 0) -> str:
         return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
@@ -198,8 +198,8 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         config({"master": ["127.0.0.1:3"], **workers}, "worker"): "TF_CONFIG calls its chief `master`, which",
         config({**workers, "ps": ["127.0.0.1:4"]}, "worker"): "TF_CONFIG has parameter servers and no chief:",
         config({"worker": ["127.0.0.1:1"], "evaluator": ["127.0.0.1:4"]}, "worker"): "_DefaultDistributionStrategy",
-        config(everyone, "worker", 1): "worker.1 has to serve the chief: call drumline.runtime.serve_if_server()",
-        config({**everyone, "worker": []}, "chief"): "TF_CONFIG needs a list of `host:port` for `worker`",
+        config(full_cluster, "worker", 1): "worker.1 has to serve the chief: call drumline.runtime.serve_if_server()",
+        config({**full_cluster, "worker": []}, "chief"): "TF_CONFIG needs a list of `host:port` for `worker`",
         config({"chief": ["127.0.0.1:3"], "ps": ["127.0.0.1:4"]}, "chief"): "TF_CONFIG has parameter servers and no wo",
     }
     code = ASK.format(texts=json.dumps(list(asked)))
@@ -238,7 +238,7 @@ def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(workspace: W
 
 
 def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(workspace: Workspace) -> None:
-    listed = "tensorflow: {evaluator_in_cluster: true}"  # for whom nobody waits all the same
+    listed = "tensorflow: {evaluator_in_cluster: true}"  # which no replica waits for all the same
     printed = train(workspace, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
     assert "ParameterServerStrategyV2 3" in printed["chief.0"]
     (sentence,) = refusals(printed["chief.0"])

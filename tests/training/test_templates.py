@@ -165,7 +165,7 @@ def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_lo
     with project.line() as line:
         line.start("ps.0", "worker.0", "worker.1", "evaluator.0", "chief.0")
         line.finish("chief.0", "evaluator.0")
-        # They serve until somebody stops them.
+        # They serve until they are stopped.
         assert all(line.is_running(replica) for replica in ("ps.0", "worker.0", "worker.1"))
     assert list(losses(line.output("chief.0"))) == [1, 2, 3, 4]
     assert is_falling(losses(line.output("chief.0")))
@@ -182,7 +182,7 @@ def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_lo
     assert list(losses(train(workspace, project, "epochs=5")["chief.0"])) == [5]
 
 
-def test_replicas_without_a_framework_know_who_they_are(
+def test_replicas_without_a_framework_know_their_role_and_index(
     workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("plain", "jax")

@@ -36,7 +36,7 @@ def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that nobody else is given, also while nobody listens there."""
+    """A port that no other process is given, also while none listens there."""
     claim = next(filter(None, map(claim_port, range(30_000, 31_000))))
     yield claim.port
     claim.close()
@@ -125,7 +125,7 @@ def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None], por
                 watch = api.watch("Pod")
                 before = [await anext(watch), await anext(watch)]
             waiting = asyncio.ensure_future(anext(watch))
-            await asyncio.wait([waiting], timeout=0.5)  # nobody is there
+            await asyncio.wait([waiting], timeout=0.5)  # no server is there
             assert not waiting.done()
             async with serve(in_turn(changes(("ADDED", pod("b", 7)))), port):
                 assert names([*before, await waiting]) == [("LISTED", []), ("ADDED", ["a"]), ("ADDED", ["b"])]
@@ -156,7 +156,7 @@ def test_patience_ends(at: Callable[[int], None]) -> None:
     run(test())
 
 
-def test_nobody_there_is_said_with_the_address(at: Callable[[int], None], port: int) -> None:
+def test_a_server_that_does_not_answer_is_named_with_its_address(at: Callable[[int], None], port: int) -> None:
     async def test() -> None:
         at(port)
         async with open_api(timeout_seconds=0) as api:
@@ -179,7 +179,7 @@ def test_what_is_there_already_was_created(at: Callable[[int], None]) -> None:
     run(test())
 
 
-def test_who_deletes_names_whom_and_how_gently(at: Callable[[int], None]) -> None:
+def test_a_deletion_names_the_object_and_its_grace(at: Callable[[int], None]) -> None:
     asked: list[Request] = []
 
     async def test() -> None:
@@ -193,7 +193,7 @@ def test_who_deletes_names_whom_and_how_gently(at: Callable[[int], None]) -> Non
     assert (body["gracePeriodSeconds"], body["preconditions"]) == (7, {"uid": "u1"})
 
 
-def test_what_somebody_changes_while_it_is_deleted_is_deleted_all_the_same(at: Callable[[int], None]) -> None:
+def test_an_object_that_changes_while_it_is_deleted_is_deleted(at: Callable[[int], None]) -> None:
     conflict = status(409, "Conflict", "the object has been modified", kind="pods")
     precondition = "Precondition failed: UID in precondition: u1, UID in object meta: u2"
     another = status(409, "Conflict", precondition, kind="pods")

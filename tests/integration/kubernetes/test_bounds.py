@@ -177,9 +177,7 @@ def test_a_watch_goes_on_after_a_line_that_is_no_change(
     run(test())
 
 
-def test_a_list_whose_pages_are_too_large_is_read_in_smaller_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_list_with_too_large_pages_is_read_in_smaller_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[str] = []
 
     async def said(asked: str) -> AsyncIterator[bytes]:

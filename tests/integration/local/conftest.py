@@ -12,7 +12,7 @@ import pytest
 from drumline.engine.local.network import find_network_problem
 from scaffold.workspace import WARMLY, Workspace
 
-# Nobody has this number, nor any test that goes on beside: the kernel counts processes by user.
+# No user has this number, nor any test that runs beside: the kernel counts processes by user.
 STRANGER = 61_000 + os.getpid() % 4_000
 
 
@@ -43,9 +43,9 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[Workspace]:
-    """The workspace of another user, who may enter nobody else's."""
+    """The workspace of another user, without access to those of others."""
     if os.geteuid() != 0:
-        pytest.skip("only root can be somebody else")
+        pytest.skip("only root can become another user")
     with TemporaryDirectory(prefix="stranger-") as folder:
         os.chown(folder, STRANGER, STRANGER)
         place = Workspace(Path(folder) / "workspace", owner=STRANGER)
@@ -59,7 +59,7 @@ def stranger(tmp_path: Path) -> Iterator[Workspace]:
 
 
 @pytest.fixture(params=["workspace", "stranger"])
-def anyones(request: pytest.FixtureRequest) -> Workspace:
+def each_user(request: pytest.FixtureRequest) -> Workspace:
     """A workspace of ours, and one of a user without rights."""
     found: Workspace = request.getfixturevalue(request.param)
     return found

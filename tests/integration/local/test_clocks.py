@@ -25,7 +25,7 @@ def rewrite(run: Run, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -
 
 
 def leave_alone(run: Run) -> list[int]:
-    """End everybody of a run without a trace, as a power loss does."""
+    """End every process of a run without a trace, as a power loss does."""
     run.kill_supervisor()
     keepers = [run.keeper(str(replica.id)) for replica in run.folder.plan().replicas]
     replicas = [run.pid(str(replica.id)) for replica in run.folder.plan().replicas]
@@ -78,7 +78,7 @@ def test_processes_of_this_boot_are_safe_from_the_traces_of_another(workspace: W
     (innocent,) = workspace.wait_numbers("bystander", 1)
     trace = run.trace_dir("worker.0") / "keeper"
     other = bystander.trace("worker.0")
-    # The pids of the run that is lost belong to somebody else by now, as after a restart they may.
+    # The pids of the run that is lost belong to other processes by now, as they may after a reboot.
     lines = [{"keeper": other.keeper, "boot": OTHER_BOOT}, {"pid": other.pid, "ticks": other.ticks}]
     trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     move_to_another_boot(run, since_boot=10.0)

@@ -96,15 +96,15 @@ def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_th
     command = ["sh", "-c", "grep SigIgn /proc/self/status; umask; ulimit -n"]
     _, ignored, *ours = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     always_heard = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
-    # Two are the C library's own; it ignores them in what it spawns, and lets nobody else look at them.
+    # Two are the C library's own; it ignores them in what it spawns, and hides them from other code.
     ours_to_choose = sum(1 << (number - 1) for number in signal.valid_signals())
     assert int(words[1], 16) & ours_to_choose == int(ignored, 16) & ours_to_choose & ~always_heard
     assert words[6:] == ours
 
 
-@pytest.mark.cold("whoever started a warm replica is not the supervisor")
+@pytest.mark.cold("a warm replica is not started by the supervisor")
 def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace: Workspace) -> None:
-    # The first replica kills the supervisor; the others become replicas when nobody hears them any more.
+    # The first replica kills the supervisor; the others become replicas when no supervisor reads them any more.
     # Between it and its keeper is the fork server.
     workspace.write(
         "assassin.sh",

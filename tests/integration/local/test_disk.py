@@ -20,7 +20,7 @@ FULL = os.strerror(errno.ENOSPC)
 
 @pytest.fixture
 def cramped(workspace: Workspace) -> Iterator[Workspace]:
-    """A workspace whose home is a disk of half a megabyte."""
+    """A workspace with a disk of half a megabyte as its home."""
     with mounted(workspace.home, "512k"):
         yield workspace
         workspace.leave()
@@ -38,7 +38,7 @@ def fill(folder: Path) -> Path:
     return filler
 
 
-def test_a_replica_whose_log_fills_the_disk_fails_for_itself(cramped: Workspace) -> None:
+def test_a_replica_that_fills_the_disk_with_its_log_fails_alone(cramped: Workspace) -> None:
     run = cramped.train("run: yes all work and no play")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").code == 1
@@ -103,7 +103,7 @@ def test_nothing_begins_on_a_full_disk(cramped: Workspace) -> None:
 
 
 @pytest.mark.parametrize("replicas", [1, 12])
-def test_a_run_whose_journal_cannot_be_written_is_ended_and_can_be_concluded_later(
+def test_a_run_without_a_writable_journal_is_ended_and_can_be_concluded_later(
     workspace: Workspace, replicas: int
 ) -> None:
     # No file may grow beyond this: sooner or later the journal has no room for another attempt.

@@ -1,4 +1,4 @@
-"""Drills of real runs: somebody is hurt, and the report says what came of it."""
+"""Drills of real runs: a fault is injected, and the report says what followed."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def report_of(answer: Answer) -> Any:
     return json.loads(answer.out)
 
 
-def test_a_spec_is_started_hurt_seen_to_come_back_and_ended(project: Workspace) -> None:
+def test_a_spec_is_started_gets_a_fault_restarts_and_is_ended(project: Workspace) -> None:
     answer = project.run("drill", "--kill", "worker.1", "--at-step", "25", "--steps-lost", "200", "-o", "json")
     report = report_of(answer)
     assert answer.code == 0, answer
@@ -69,7 +69,7 @@ def test_a_bound_that_is_not_kept_fails_the_drill(project: Workspace) -> None:
     assert answer.out.endswith("Drill:      FAILED\n")
 
 
-def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(project: Workspace) -> None:
+def test_a_running_run_gets_a_fault_only_if_confirmed_and_continues(project: Workspace) -> None:
     run = project.train(LINE)
     run.wait_for(Phase.RUNNING)
     refused = project.run("drill", run.id)
@@ -78,9 +78,7 @@ def test_a_run_that_goes_on_is_hurt_only_if_that_is_meant_and_is_left_going_on(p
     answer = project.run("drill", f"{run.id}.worker.1", "--yes", "-o", "json")
     assert answer.code == 0, answer
     assert run.wait_for(Phase.RUNNING).attempt == 1  # one may take a step before another is there
-    assert (
-        project.run("drill", run.id, "--yes", "--term", "chief").code == 0
-    )  # who is asked to leave has its own budget
+    assert project.run("drill", run.id, "--yes", "--term", "chief").code == 0  # a terminated replica has its own budget
     assert [cause.failure for cause in run.state.causes][1:] == ["preempted"]
     assert project.run("kill", run.id).code == 0
 
@@ -103,7 +101,7 @@ def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: 
     assert "First step: " in answer.out
 
 
-def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows(project: Workspace) -> None:
+def test_a_run_without_readable_steps_restarts_as_far_as_is_known(project: Workspace) -> None:
     project.write_spec('run: "sleep 1000"\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n')
     answer = project.run("drill", "--after", "10ms", "-o", "json")
     assert answer.code == 0, answer
@@ -111,14 +109,14 @@ def test_a_run_without_steps_that_can_be_read_comes_back_as_far_as_anybody_knows
     assert project.run("drill", "--after", "10ms", "--steps-lost", "5").code == 1
 
 
-def test_a_run_that_is_over_before_its_moment_is_not_hurt(project: Workspace) -> None:
+def test_no_fault_is_injected_into_a_run_that_ends_before_the_moment(project: Workspace) -> None:
     project.write_spec("run: echo step 1 loss 0.5\nroles: {worker: 2}\n")
     answer = project.run("drill", "--at-step", "100")
     assert answer.code == 1
     assert "was FINISHED before the moment of the fault; no fault was injected" in answer.err
 
 
-def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(project: Workspace) -> None:
+def test_an_interrupted_drill_ends_its_run_and_undoes_the_fault(project: Workspace) -> None:
     project.write_spec(f"{LINE.replace('grace: 1', 'grace: 1, progress: 1h')}")
     drill = project.command("drill", "--pause", "worker.1", "--at-step", "1")
     assert drill.stderr
@@ -131,7 +129,7 @@ def test_a_drill_that_is_interrupted_ends_what_it_began_and_heals_whom_it_hurt(p
 
 
 @pytest.mark.usefixtures("private_networks")
-def test_a_cable_is_pulled_and_plugged_in_again_when_nobody_noticed(workspace: Workspace) -> None:
+def test_a_cut_network_that_is_not_noticed_is_restored(workspace: Workspace) -> None:
     workspace.write("knocker.py", KNOCKER)
     run = workspace.train(f"framework: tensorflow\nrun: python knocker.py\nroles: {{worker: 2}}\n{PRIVATE}")
     wait_until(lambda: workspace.exists("there"))
@@ -166,7 +164,7 @@ def test_what_cannot_be_is_refused_before_anything_is_started(
     assert project.runs() == []
 
 
-def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: Workspace) -> None:
+def test_a_paused_replica_is_found_to_hang_and_the_run_restarts(project: Workspace) -> None:
     project.write_spec(LINE.replace("worker: 2", "worker: 1").replace("grace: 1", "grace: 1, progress: 1s"))
     answer = project.run("drill", "--pause", "worker.0", "--at-step", "3", "-o", "json")
     report = report_of(answer)
@@ -175,7 +173,7 @@ def test_who_is_paused_is_found_to_hang_and_the_run_comes_back(project: Workspac
     assert report["notice_seconds"] > 0.5  # a second after its last sign of life, which came before the pause
 
 
-def test_nobody_is_paused_where_nobody_would_notice(project: Workspace) -> None:
+def test_no_replica_is_paused_where_a_pause_is_not_noticed(project: Workspace) -> None:
     project.write_spec(LINE.replace("grace: 1", "grace: 1, progress: never"))
     answer = project.run("drill", "--pause", "worker.1")
     assert (answer.code, "this would not be noticed" in answer.err, project.runs()) == (2, True, [])

@@ -1,4 +1,4 @@
-"""How a line ends: the first cause named, everybody down, parameter servers last."""
+"""How a run ends: the first cause is named, all replicas end, parameter servers last."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Workspace
 
 
-def test_the_first_to_fall_is_named_whoever_follows(workspace: Workspace) -> None:
+def test_the_first_failure_is_named_and_not_those_that_follow(workspace: Workspace) -> None:
     # Worker 0 falls; the others fail because of it, with codes of their own, while they are stopped.
     run = workspace.train("""
         roles:
@@ -108,7 +108,7 @@ def test_a_run_that_lasts_too_long_is_ended(workspace: Workspace) -> None:
     assert run.cause.reason == "TimeLimit"
 
 
-def test_the_time_limit_of_a_run_goes_on_while_nobody_looks_after_it(workspace: Workspace) -> None:
+def test_the_time_limit_of_a_run_continues_without_a_supervisor(workspace: Workspace) -> None:
     run = workspace.train("run: exec sleep 1000\ntimeouts: {run: 2h, grace: 1}")
     run.kill_supervisor()
     for phase in (Phase.RUNNING, Phase.FAILED):  # an hour later, and yet another hour

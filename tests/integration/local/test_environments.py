@@ -35,7 +35,7 @@ SPEC = """
 
 @pytest.fixture
 def builder(workspace: Workspace) -> None:
-    """Whatever pip is told here, nothing is asked of anybody else; the packages are in `wheels`."""
+    """Whatever pip is told here, no index is asked; the packages are in `wheels`."""
     wheels = workspace.project / "wheels"
     make_wheel(wheels, "drumbeat", "1.2", needs=("snare>=2",))
     make_wheel(wheels, "snare", "2.5")
@@ -86,14 +86,14 @@ def check_first_and_second(workspace: Workspace, tool: str) -> None:
     again = workspace.train(SPEC)
     again.wait_for(Phase.FINISHED)
     assert said(again, "worker.0") == f"1.2 {folder}\n"
-    assert sorted(started(again)) == ["worker.0", "worker.1"]  # nobody had to build
+    assert sorted(started(again)) == ["worker.0", "worker.1"]  # no build was needed
     found = next(event for event in again.events if isinstance(event, ReplicaExited))
     assert (str(found.replica), found.exit.ok, found.exit.message) == ("build", True, f"{folder} was there")
     assert f"{again.id}.build exited: exit code 0; {folder} was there" in workspace.run("events", again.id).out
 
 
 @pytest.mark.usefixtures("builder")
-def test_pip_builds_it_once_and_what_is_there_needs_nobody(workspace: Workspace) -> None:
+def test_pip_builds_it_once_and_an_existing_one_needs_no_build(workspace: Workspace) -> None:
     check_first_and_second(workspace, "venv and pip")
 
 
@@ -140,7 +140,7 @@ def test_of_two_runs_that_want_the_same_one_builds_and_the_other_waits(workspace
 
 
 @pytest.mark.usefixtures("uv")
-@pytest.mark.parametrize("victim", ["builder", "everybody"])
+@pytest.mark.parametrize("victim", ["builder", "all"])
 def test_a_build_that_is_killed_leaves_nothing_that_counts_and_the_next_builds_it(
     workspace: Workspace, victim: str
 ) -> None:
@@ -149,7 +149,7 @@ def test_a_build_that_is_killed_leaves_nothing_that_counts_and_the_next_builds_i
     (installer,) = workspace.wait_numbers("calls", 1)
     (folder,) = environments(workspace)
     Path(folder, "half").touch()
-    if victim == "everybody":
+    if victim == "all":
         run.kill_supervisor()
         kill_and_wait(run.keeper("build"), run.pid("build"), installer)
         assert workspace.run("supervise", run.id).code == 0
@@ -205,7 +205,7 @@ def test_a_supervisor_that_comes_back_where_its_python_is_not_found_lets_the_lin
 
 
 @pytest.mark.parametrize("tool", ["builder", "uv"])
-def test_a_requirement_that_nobody_has_fails_the_run_with_the_installers_words(
+def test_a_requirement_that_does_not_exist_fails_the_run_with_the_message_of_the_installer(
     workspace: Workspace, tool: str, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue(tool)
@@ -244,7 +244,7 @@ def test_what_is_used_is_kept_and_what_is_not_can_go(workspace: Workspace) -> No
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_wheel_counts_by_its_content_and_what_nobody_used_for_a_month_goes_when_another_is_built(
+def test_a_wheel_counts_by_its_content_and_an_environment_unused_for_a_month_is_removed_when_another_is_built(
     workspace: Workspace,
 ) -> None:
     workspace.write("requirements.txt", "# ours\nwheels/snare-2.5-py3-none-any.whl\n")
@@ -303,7 +303,7 @@ def test_wrong_requirements_and_a_python_that_is_not_here_are_refused_before_any
     assert workspace.runs() == []
 
 
-def test_who_asks_for_none_has_nothing_to_do_with_it(workspace: Workspace) -> None:
+def test_a_run_without_an_environment_builds_none(workspace: Workspace) -> None:
     run = workspace.train("run: python -c 'import sys; print(sys.prefix)'")
     run.wait_for(Phase.FINISHED)
     assert said(run, "worker.0") == f"{sys.prefix}\n"

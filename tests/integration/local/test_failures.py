@@ -83,7 +83,7 @@ def test_train_status_and_json_show_the_same_card_first(workspace: Workspace) ->
     assert max(len(line) for line in plain if line.startswith("┃")) <= 50
 
 
-def test_a_card_has_the_last_lines_of_who_left_without_a_traceback_and_earlier_causes_are_lines(
+def test_a_card_has_the_last_lines_of_a_replica_without_a_traceback_and_earlier_causes_are_lines(
     workspace: Workspace,
 ) -> None:
     workspace.write(

@@ -50,7 +50,7 @@ def refused(workspace: Workspace) -> str:
 
 @pytest.mark.parametrize("switch", ["max_user_namespaces", "max_net_namespaces", "max_uts_namespaces"])
 def test_a_limit_of_namespaces_is_named(workspace: Workspace, switch: str) -> None:
-    # The limits are those of a user namespace: in one of our own they can be lowered without harm to anybody.
+    # The limits are those of a user namespace: in one of our own they can be lowered without effect on others.
     workspace.before = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
     assert refused(workspace) == (
         f"error: a private network cannot be made here: `user.{switch}` is 0;"

@@ -33,7 +33,7 @@ COMMANDS = [
 
 
 def planted(workspace: Workspace) -> Path:
-    """A failed run whose plan another user has replaced by one that writes `executed`."""
+    """A failed run with a plan that another user has replaced by one that writes `executed`."""
     run = workspace.train("run: exit 1")
     run.wait_for(Phase.FAILED)
     plan = json.loads(run.folder.plan_file.read_text())
@@ -53,7 +53,7 @@ def refused_everywhere(workspace: Workspace, reason: str, commands: list[list[st
     assert not workspace.exists("executed")
 
 
-def test_the_attack_works_where_nobody_else_could_have_done_it(workspace: Workspace) -> None:
+def test_the_attack_works_where_no_other_user_could_have_done_it(workspace: Workspace) -> None:
     planted(workspace)
     assert workspace.run("resume", "1").code == 0
     assert workspace.exists("executed")
@@ -211,7 +211,7 @@ def test_a_supervisor_answers_no_other_user(workspace: Workspace, monkeypatch: p
 
 @contextmanager
 def acting_as(user: int) -> Iterator[None]:
-    """Be another user for a while, to the kernel and so to whoever asks it."""
+    """Be another user for a while, to the kernel and to every process that asks it."""
     os.seteuid(user)
     try:
         yield
@@ -219,7 +219,7 @@ def acting_as(user: int) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_ports_whose_names_another_user_holds_are_left_to_it(workspace: Workspace) -> None:
+def test_ports_that_another_user_claims_by_name_are_left_alone(workspace: Workspace) -> None:
     first = workspace.train("run: 'true'")
     first.wait_for(Phase.FINISHED)
     port = port_of(first)

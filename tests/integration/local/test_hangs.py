@@ -1,4 +1,4 @@
-"""Lines that do not get on: declared so, looked at, stopped, with the culprit named; and lines that only seem so."""
+"""Runs that hang: found, dumped, stopped, with the blocking replica named; and runs that only seem to hang."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_line_that_computes_or_writes_in_silence_is_left_alone(workspace: Work
 
 
 @pytest.mark.parametrize("network", ["shared", "private"])
-def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
+def test_a_replica_that_keeps_a_gang_from_forming_is_named_with_the_address(
     workspace: Workspace, network: str, private_networks: None
 ) -> None:
     workspace.write("caller.py", CALLER)
@@ -138,12 +138,12 @@ def test_whoever_keeps_a_line_from_forming_is_named_with_the_address(
     assert "prepare" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 
-def test_stacks_of_a_run_that_goes_on_are_shown_and_do_it_no_harm(workspace: Workspace) -> None:
+def test_stacks_of_a_running_run_are_shown_and_it_continues(workspace: Workspace) -> None:
     workspace.write("sleeper.py", SLEEPER)
     run = workspace.train("roles: {worker: 2}\nrun: exec python sleeper.py")
     run.wait_started()
-    nobody = workspace.run("stacks", f"{run.id}.worker.7")
-    assert nobody.code != 0
+    unknown = workspace.run("stacks", f"{run.id}.worker.7")
+    assert unknown.code != 0
 
     def shown() -> str | None:
         answer = workspace.run("stacks", f"{run.id}.worker.1")
@@ -164,7 +164,7 @@ def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(works
     workspace.write("sleeper.py", SLEEPER)
     run = workspace.train("""
         run: python sleeper.py
-        env: {DEAF: "1"}  # so that it is there until somebody has seen it through the grace
+        env: {DEAF: "1"}  # so that it runs until the end of the grace
         timeouts: {progress: 1s, grace: 3s}
     """)
     supervisor = wait_until(run.supervisor)

@@ -1,4 +1,4 @@
-"""Whose runs they are: private files, secrets, several users, many launches at once."""
+"""Runs of several users: private files, secrets, several users, many launches at once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_what_a_run_leaves_is_for_its_user_alone(workspace: Workspace) -> None:
     run = workspace.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
     run.wait_for(Phase.FINISHED)
     workspace.run("status")
-    wait_until(lambda: not workspace.processes())  # somebody may still look up which code it was, and write that down
+    wait_until(lambda: not workspace.processes())  # a process may still look up the revision and record it
     for path in everything(workspace.home):
         if path.name == "theirs":
             assert stat.S_IMODE(path.stat().st_mode) == 0o777  # a replica's own umask is its user's

@@ -1,4 +1,4 @@
-"""Networks without runs: what is made is what the kernel says is there, and a hub is joined by whoever comes later."""
+"""Networks without runs: what is made is what the kernel says is there, and a later network joins a hub."""
 
 from __future__ import annotations
 
@@ -153,11 +153,11 @@ def test_a_peer_that_does_not_serve_yet_refuses_at_once(tmp_path: Path) -> None:
         assert say(made.namespaces(FIRST).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
 
 
-def test_who_comes_later_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> None:
+def test_a_later_network_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         door = made.namespaces(FIRST)
         with kept(tmp_path, FIRST, door), serving(door):
-            made.close()  # as when the supervisor dies: nobody holds the others' namespaces
+            made.close()  # as when the supervisor dies: no process holds the others' namespaces
             with network(tmp_path) as joined:
                 assert say(joined.namespaces(SECOND).enter, greeting("10.77.0.1")) == ["connected"]
                 assert say(joined.namespaces(THIRD).enter, greeting("10.77.0.1")) == ["connected"]
@@ -166,7 +166,7 @@ def test_who_comes_later_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> No
                     joined.namespaces(FIRST)
 
 
-def test_without_a_keeper_that_lives_there_is_a_new_hub(tmp_path: Path) -> None:
+def test_without_a_running_keeper_there_is_a_new_hub(tmp_path: Path) -> None:
     with network(tmp_path) as made, serving(made.namespaces(FIRST)):
         with kept(tmp_path, FIRST, made.namespaces(FIRST)):
             pass

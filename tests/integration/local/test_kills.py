@@ -1,4 +1,4 @@
-"""KILL for anybody, at any time: the run ends as it should, is taken up again, and nobody is orphaned."""
+"""KILL for any process, at any time: the run ends as it should, is adopted again, and no process is orphaned."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ roles:
   evaluator: {run: "until [ -e $HERE/end ]; do sleep 0.05; done"}
 timeouts: {grace: 1h}
 """
-# Replicas that do not heed TERM, and say when they were asked; somebody has to insist.
+# Replicas that do not heed TERM, and say when they were asked; they have to be killed.
 STUBBORN = """
 roles: {worker: 2}
 run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done
 timeouts: {grace: 1h}
 """
-# So much that whoever is to do something before it is over comes in time on a busy machine.
+# Long enough for what is to happen before its end, on a busy machine too.
 GRACE = "grace: 5"
 FIRST_WORKER, SECOND_WORKER = ReplicaId("worker", 0), ReplicaId("worker", 1)
 
@@ -96,7 +96,7 @@ def test_a_replica_that_is_killed_after_the_run_has_succeeded_changes_nothing(wo
     assert (state.replicas[SECOND_WORKER].phase, state.replicas[SECOND_WORKER].reason) == (Phase.FINISHED, "RunOver")
 
 
-def test_a_replica_whose_keeper_is_killed_is_ended_and_counts_as_lost(workspace: Workspace) -> None:
+def test_a_replica_with_a_killed_keeper_is_ended_and_counts_as_lost(workspace: Workspace) -> None:
     run = start(workspace, LINE, up=4)
     replica = run.pid("worker.0")
     kill_and_wait(run.keeper("worker.0"))
@@ -142,7 +142,7 @@ signal.pause()
 """
 
 
-def test_a_keeper_killed_by_the_first_act_of_its_replica_leaves_nobody(workspace: Workspace) -> None:
+def test_a_keeper_killed_by_the_first_act_of_its_replica_leaves_no_process(workspace: Workspace) -> None:
     run = workspace.train("run: echo $$ > $HERE/up; kill -9 $PPID; exec sleep 1000")
     assert run.wait_for(Phase.FAILED).ending
     assert not is_alive(workspace.numbers("up")[0])
@@ -162,7 +162,7 @@ def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(work
 def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(
     workspace: Workspace,
 ) -> None:
-    # The replica has exited, and its keeper waits a second for the child to go, who kills it when it is asked to.
+    # The replica has exited, and its keeper waits a second for the child to exit, which kills it when it is terminated.
     workspace.write(
         "child.sh", "trap 'echo $$ >> asked; kill -9 $KEEPER' TERM; echo $$ >> up; while :; do sleep 0.1; done"
     )
@@ -205,8 +205,8 @@ def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_l
     assert (run.exit("worker.0").code, run.exit("worker.1").code) == (0, 1)
 
 
-@pytest.mark.cold("whoever started a warm replica is not the supervisor")
-def test_a_supervisor_killed_before_everybody_was_started_is_replaced_and_the_line_is_completed(
+@pytest.mark.cold("a warm replica is not started by the supervisor")
+def test_a_supervisor_killed_before_all_replicas_started_is_replaced_and_the_gang_is_completed(
     workspace: Workspace,
 ) -> None:
     # The first replica kills the supervisor while that still starts the others.
@@ -268,7 +268,9 @@ def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str])
     assert run.state.phase is Phase.KILLED
 
 
-def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_success(workspace: Workspace) -> None:
+def test_kill_of_a_run_with_workers_that_finished_without_a_supervisor_leaves_it_a_success(
+    workspace: Workspace,
+) -> None:
     run = workspace.train("""
         roles:
           worker: {replicas: 2, run: "until [ -e $HERE/done ]; do sleep 0.05; done"}
@@ -282,7 +284,7 @@ def test_kill_of_a_run_whose_workers_were_done_while_nobody_looked_leaves_it_a_s
     assert (run.state.phase, run.replica_phase("ps.0")) == (Phase.FINISHED, Phase.FINISHED)
 
 
-def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_again(workspace: Workspace) -> None:
+def test_kill_of_a_run_with_a_worker_that_failed_without_a_supervisor_restarts_nothing(workspace: Workspace) -> None:
     run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/done ]; do sleep 0.05; done; exit 3\nrestart: 3")
     run.wait_started()
     run.kill_supervisor()
@@ -293,8 +295,8 @@ def test_kill_of_a_run_whose_worker_fell_while_nobody_looked_starts_nothing_agai
     assert (run.state.attempt, len(workspace.numbers("up"))) == (0, 1)
 
 
-@pytest.mark.cold("whoever started a warm replica is not the supervisor")
-def test_everybody_may_be_killed_while_the_line_is_starting(workspace: Workspace) -> None:
+@pytest.mark.cold("a warm replica is not started by the supervisor")
+def test_every_process_may_be_killed_while_the_gang_is_starting(workspace: Workspace) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
     # Between the two is the fork server.
     workspace.write(
@@ -323,7 +325,9 @@ def test_kill_works_when_the_supervisor_and_all_keepers_are_gone(workspace: Work
     assert run.state.phase is Phase.KILLED
 
 
-def test_a_replica_that_forgot_its_environment_is_found_when_everybody_above_it_is_gone(workspace: Workspace) -> None:
+def test_a_replica_that_cleared_its_environment_is_found_when_every_process_above_it_is_gone(
+    workspace: Workspace,
+) -> None:
     run = start(workspace, "run: echo $$ >> $HERE/up; exec env -i sleep 1000", up=1)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"))
@@ -332,7 +336,7 @@ def test_a_replica_that_forgot_its_environment_is_found_when_everybody_above_it_
     assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_run_of_which_nobody_is_left_ends_as_lost(workspace: Workspace) -> None:
+def test_a_run_without_any_process_left_ends_as_lost(workspace: Workspace) -> None:
     run = start(workspace, LINE, up=4)
     run.kill_supervisor()
     keepers = [run.keeper(name) for name in ("chief.0", "worker.0", "worker.1", "ps.0")]
@@ -375,7 +379,7 @@ def test_a_fork_server_that_is_killed_is_replaced_for_the_next_attempt(workspace
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_many_who_take_a_run_up_at_once_give_it_one_supervisor(workspace: Workspace) -> None:
+def test_many_commands_that_supervise_a_run_at_once_give_it_one_supervisor(workspace: Workspace) -> None:
     run = start(workspace, LINE, up=4)
     run.kill_supervisor()
     commands = [workspace.command("supervise", run.id) for _ in range(6)]
@@ -449,7 +453,9 @@ def test_a_foreground_train_tells_that_its_supervisor_is_gone_and_leaves_with_an
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_whoever_waits_for_it(workspace: Workspace) -> None:
+def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_the_command_that_waits_for_it(
+    workspace: Workspace,
+) -> None:
     workspace.write_spec("run: echo begun; exec sleep 1000")
     command = workspace.command("train")
     read_to(command, "begun")

@@ -16,7 +16,7 @@ from scaffold.terminal import Terminal
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-pytestmark = pytest.mark.cold("whoever makes other plans makes them in another way")
+pytestmark = pytest.mark.cold("other plans are made in another way")
 
 BOTH = "roles: {chief: {run: echo first}, worker: {run: echo second}}"
 
@@ -173,7 +173,7 @@ def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_er
     Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
-# The command line, whose supervisor is killed at once.
+# The command line; its supervisor is killed at once.
 _MURDER = """
 import os, signal
 from drumline.__main__ import main

@@ -1,4 +1,4 @@
-"""Memory limits that the kernel keeps: who hits one is told so with the numbers, and no group outlives its replica."""
+"""Memory limits that the kernel keeps: a replica that hits one fails, and no group outlives its replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scaffold.workspace import Run, Workspace
 HOG = 'python3 -c "x = bytearray(200 << 20)"'
 ALL_OF_IT = "out of memory: it used 64.0 MiB, all of its limit"
 CHOSEN = "killed by signal 9 (KILL) by the kernel's out-of-memory killer"
-# Replicas that say who they are, wait to be told, and then take more than they may.
+# Replicas that print their pid, wait for a signal, and then take more than they may.
 PATIENT = f"""
 resources: {{memory: 64MiB}}
 run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exec {HOG}
@@ -56,7 +56,7 @@ def find_limits() -> CgroupParent | None:
 
 
 def ground() -> CgroupParent:
-    """Where limits are kept; only for whoever has a workspace in which they are."""
+    """Where limits are kept; only for a workspace in which they are."""
     found = find_limits()
     assert found
     return found
@@ -109,7 +109,9 @@ def reason(run: Run, replica: str) -> str:
     return run.state.replicas[ReplicaId.parse(replica)].reason
 
 
-def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopped(narrow: Workspace) -> None:
+def test_a_replica_that_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopped(
+    narrow: Workspace,
+) -> None:
     run = narrow.train(f"""
         resources: {{memory: 64MiB}}
         roles:
@@ -125,7 +127,7 @@ def test_who_hits_its_limit_has_failed_with_the_numbers_and_the_others_are_stopp
     assert f"1.worker.0 exited: {CHOSEN}; {ALL_OF_IT}\n" in narrow.run("events", "1").out
 
 
-def test_within_its_limit_nobody_is_ended(narrow: Workspace) -> None:
+def test_within_its_limit_no_replica_is_ended(narrow: Workspace) -> None:
     run = narrow.train(f"run: {HOG}\nresources: {{memory: 1GiB}}")
     run.wait_for(Phase.FINISHED)
     assert run.exit("worker.0").message == ""
@@ -169,7 +171,7 @@ def test_the_verdict_needs_no_supervisor(narrow: Workspace) -> None:
     run.kill_supervisor()
     go(narrow)
     wait_until(lambda: run.is_over("worker.0"))
-    assert len(groups(run)) == 1  # whoever looks after the run removes it
+    assert len(groups(run)) == 1  # the supervisor of the run removes it
     assert narrow.run("supervise", run.id).code == 0
     run.wait_for(Phase.FAILED)
     assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", ALL_OF_IT)
@@ -193,8 +195,8 @@ def test_a_killed_keeper_leaves_no_group(narrow: Workspace) -> None:
     assert (run.cause.reason, run.exit("worker.0").message) == ("ExitUnknown", "its keeper is gone")
 
 
-def test_who_hides_from_everybody_is_found_in_the_group(narrow: Workspace) -> None:
-    # Without a mark, a session, a log or a parent that would tell whose it is.
+def test_a_process_that_hides_from_every_other_search_is_found_in_the_group(narrow: Workspace) -> None:
+    # Without a mark, a session, a log or a parent that would tell to which run it belongs.
     narrow.write("hide.sh", "cd /; exec env -i setsid sh -c 'echo $$ > $0; exec sleep 1000' $1 > /dev/null 2>&1")
     run = start(narrow, SLEEPING.replace("exec", "(sh hide.sh $HERE/hidden &); exec"))
     (hidden,) = narrow.wait_numbers("hidden", 1)
@@ -206,7 +208,7 @@ def test_who_hides_from_everybody_is_found_in_the_group(narrow: Workspace) -> No
 
 
 @pytest.mark.parametrize("command", ["supervise", "kill"])
-def test_when_everybody_was_killed_the_next_to_look_removes_the_group(narrow: Workspace, command: str) -> None:
+def test_when_every_process_was_killed_the_next_command_removes_the_group(narrow: Workspace, command: str) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"), run.pid("worker.0"))
@@ -229,7 +231,7 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: Workspace) -> No
         wait_until(lambda: remove_group(elsewhere))
 
 
-def test_who_is_ended_below_its_limit_is_told_so(narrow: Workspace) -> None:
+def test_a_replica_ended_below_its_limit_is_reported_so(narrow: Workspace) -> None:
     if ground().version == 2:
         return  # a group around our own would have to be left to us as well
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
@@ -274,7 +276,7 @@ def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: Workspace) -> 
     assert not group.exists()
 
 
-def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: Workspace, tmp_path: Path) -> None:
+def test_a_group_of_an_incarnation_that_never_started_is_made_anew(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     told: list[Event] = []
@@ -289,7 +291,7 @@ def test_a_group_that_was_made_for_a_life_that_never_began_is_made_anew(narrow: 
     assert (told, list(folder.iterdir())) == ([], [])
 
 
-def test_a_group_of_another_name_is_nobodys_to_remove(narrow: Workspace, tmp_path: Path) -> None:
+def test_a_group_of_another_name_is_not_removed(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
@@ -309,7 +311,7 @@ def test_nothing_is_written_about_a_replica_without_a_limit(narrow: Workspace) -
     assert narrow.run("kill", run.id).code == 0
 
 
-def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Workspace) -> None:
+def test_a_run_that_may_make_no_group_is_warned_once_an_attempt_and_trains(stranger: Workspace) -> None:
     run = stranger.train(f"""
         resources: {{memory: 64MiB}}
         roles: {{worker: 2}}
@@ -325,11 +327,11 @@ def test_who_may_make_no_group_is_told_once_an_attempt_and_trains(stranger: Work
     assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
 
 
-def test_who_is_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(workspace: Workspace) -> None:
+def test_a_replica_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(workspace: Workspace) -> None:
     found = find_limits()
     if found is None:
         pytest.skip("this machine lets us make no memory cgroup")
-    # Everybody of the run is in it; whoever has most is chosen.
+    # All processes of the run are in it; the one with most memory is chosen.
     group = make_group(found, f"drumline-test-around-{os.getpid()}", 160 << 20)
     try:
         workspace.before = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")

@@ -47,7 +47,7 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(workspace: Worksp
     assert spoken(workspace.run("logs", "--attempt", "1", run.id).out) == ["attempt 1"]
 
 
-def test_following_may_begin_before_anybody_looks_after_the_run(workspace: Workspace) -> None:
+def test_following_may_begin_before_the_run_has_a_supervisor(workspace: Workspace) -> None:
     # A run that has its number and its plan, and no supervisor yet.
     old = workspace.train("run: echo first; exit 0")
     old.wait_for(Phase.FINISHED)

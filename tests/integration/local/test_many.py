@@ -44,7 +44,7 @@ def test_runs_in_a_row_leave_nothing_behind(workspace: Workspace) -> None:
         folder = workspace.home / "runs" / str(number)
         assert {path.name for path in folder.iterdir()} <= LEFT_BY_A_RUN
         assert (folder / "supervisor.log").read_text() == ""
-        lives = list((folder / "attempts" / "0").iterdir())
-        assert len(lives) == 4
-        assert {path.name for life in lives for path in life.iterdir()} <= {"keeper", "log", "marks", "metrics"}
+        folders = list((folder / "attempts" / "0").iterdir())
+        assert len(folders) == 4
+        assert {path.name for each in folders for path in each.iterdir()} <= {"keeper", "log", "marks", "metrics"}
     assert list(temporary.iterdir()) == []

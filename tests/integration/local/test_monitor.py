@@ -165,7 +165,7 @@ def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(works
     assert workspace.run("kill", "--force", run.id).code == 0
 
 
-def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(workspace: Workspace) -> None:
+def test_the_samples_of_an_incarnation_add_up_to_its_time_across_supervisors(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
     look(workspace, run.id)
@@ -188,7 +188,7 @@ def test_the_samples_of_a_life_add_up_to_its_time_whoever_took_them(workspace: W
     assert ends == sorted(ends)
 
 
-def test_whoever_watches_sees_new_numbers_until_the_run_is_over(workspace: Workspace) -> None:
+def test_monitor_shows_new_numbers_until_the_run_is_over(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
     with opened(workspace, "monitor", run.id) as terminal:
@@ -243,7 +243,7 @@ def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(wor
     )
     os.close(slave)
     data = b""
-    with suppress(OSError):  # nobody writes any more
+    with suppress(OSError):  # no process writes any more
         while piece := os.read(master, 65536):
             data += piece
     os.close(master)
@@ -290,7 +290,7 @@ def test_a_stopped_watcher_does_not_hold_the_supervisor_up(workspace: Workspace)
     assert watcher.returncode == 0
 
 
-def test_everybody_below_a_keeper_is_in_the_replicas_tree(workspace: Workspace) -> None:
+def test_every_process_below_a_keeper_is_in_the_replicas_tree(workspace: Workspace) -> None:
     workspace.write(
         "spread.py",
         """
@@ -312,14 +312,14 @@ def test_everybody_below_a_keeper_is_in_the_replicas_tree(workspace: Workspace) 
     run = workspace.train("run: {argv: [python, spread.py]}")
     pids = workspace.wait_numbers("pids", 2)
     keeper = run.keeper("worker.0")
-    wait_until(lambda: descendants([keeper]) == set(pids))  # who forked the orphan is about to leave
+    wait_until(lambda: descendants([keeper]) == set(pids))  # the process that forked the orphan is about to exit
     (replica,) = look(workspace, run.id)["replicas"]
     assert replica["memory_bytes"] >= 50 * MEGABYTE
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
 
-def test_whoever_makes_the_data_is_shown_while_that_is_made(workspace: Workspace) -> None:
+def test_the_helper_that_makes_the_data_is_shown_while_it_runs(workspace: Workspace) -> None:
     workspace.write(
         "make.py", BURN + "burn(0.4); say(); open('up', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)"
     )

@@ -1,4 +1,4 @@
-"""A private network: its replicas reach each other, nobody else reaches them, and nothing leaves it."""
+"""A private network: its replicas reach each other, no other process reaches them, and nothing leaves it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("private_networks")
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that nobody of this machine listens on, and nobody will."""
+    """A port on which no process of this machine listens, or will."""
     claim: PortClaim | None = next(filter(None, map(claim_port, range(31_000, 32_000))))
     assert claim
     yield claim.port
@@ -37,21 +37,21 @@ def reach(address: tuple[str, int]) -> str:
         return client.recv(64).decode()
 
 
-def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(anyones: Workspace) -> None:
-    run = peers(anyones, workers=3)
+def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(each_user: Workspace) -> None:
+    run = peers(each_user, workers=3)
     addresses = ["10.77.0.1:2222", "10.77.0.2:2222", "10.77.0.3:2222"]
     assert [event.addresses for event in run.events if isinstance(event, AttemptPlaced)] == [tuple(addresses)]
     greeted = str(dict.fromkeys(addresses, run.id)).replace("'", '"')
-    uid = anyones.project.stat().st_uid
+    uid = each_user.project.stat().st_uid
     for index in range(3):
         told = f'{{"host": "10.77.0.{index + 1}", "uid": {uid}, "greeted": {greeted}}}\n'
         assert run.log(f"worker.{index}").decode() == told
-        assert (anyones.project / f"met-{run.id}-0-{index}").stat().st_uid == uid
+        assert (each_user.project / f"met-{run.id}-0-{index}").stat().st_uid == uid
     end(run)
     run.wait_for(Phase.FINISHED)
 
 
-def test_nobody_outside_reaches_them(workspace: Workspace, port: int) -> None:
+def test_no_process_outside_reaches_them(workspace: Workspace, port: int) -> None:
     run = peers(workspace, port=port)
     with pytest.raises(ConnectionRefusedError):
         reach(("127.0.0.1", port))
@@ -62,7 +62,7 @@ def test_nobody_outside_reaches_them(workspace: Workspace, port: int) -> None:
     run.wait_for(Phase.FINISHED)
 
 
-def test_in_the_shared_network_anybody_reaches_them(workspace: Workspace, port: int) -> None:
+def test_in_the_shared_network_every_process_reaches_them(workspace: Workspace, port: int) -> None:
     """What the test above tries can succeed."""
     run = peers(workspace, port=port, workers=1, network="tensorflow: {tf_config: always}")
     assert reach(("127.0.0.1", port)) == run.id
@@ -78,7 +78,7 @@ def test_runs_side_by_side_have_the_same_addresses_and_never_meet(workspace: Wor
         run.wait_for(Phase.FINISHED)
 
 
-def test_there_is_no_way_out_and_the_own_loopback_is_nobody_elses(workspace: Workspace) -> None:
+def test_there_is_no_way_out_and_the_loopback_is_its_own(workspace: Workspace) -> None:
     workspace.write(
         "out.py",
         """
@@ -111,12 +111,12 @@ env: {{SERVED: {server.getsockname()[1]}}}
     assert b"ConnectionRefusedError" in run.log("worker.0")
 
 
-def test_files_are_their_owners_and_everybody_elses_nobodys(stranger: Workspace) -> None:
+def test_files_have_their_owner_and_those_of_other_users_the_overflow_user(stranger: Workspace) -> None:
     run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
     run.wait_for(Phase.FINISHED)
     own = (stranger.project / "mine").stat().st_uid
-    nobody = Path("/proc/sys/kernel/overflowuid").read_text().strip()
-    assert run.log("worker.0").decode().split() == [str(own), nobody, str(own)]
+    overflow = Path("/proc/sys/kernel/overflowuid").read_text().strip()
+    assert run.log("worker.0").decode().split() == [str(own), overflow, str(own)]
 
 
 def test_root_keeps_its_rights_over_files(workspace: Workspace) -> None:

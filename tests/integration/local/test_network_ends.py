@@ -1,4 +1,4 @@
-"""Private networks and their ends: who may die, who joins, what can be pulled, and that nothing is left of them."""
+"""Private networks and their ends: what may die, what joins, what can be cut, and that nothing is left of them."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def holders(wanted: set[str]) -> list[str]:
     return found
 
 
-def test_an_attempt_after_a_failure_has_a_network_again(anyones: Workspace) -> None:
-    run = peers(anyones, more="restart: {early: 1}")
+def test_an_attempt_after_a_failure_has_a_network_again(each_user: Workspace) -> None:
+    run = peers(each_user, more="restart: {early: 1}")
     before = namespaces(run.pid("worker.0"))
     with Path(f"/proc/{run.pid('worker.0')}/ns/net").open(), Path(f"/proc/{run.pid('worker.0')}/ns/uts").open():
-        # While somebody has them open, nobody else gets their numbers.
+        # While a process has them open, no other gets their numbers.
         end(run, code=3)
         wait_met(run, 2, attempt=1)
         again = {each for each in namespaces(run.pid("worker.0", 1)) if not each.startswith("user")}
@@ -60,17 +60,17 @@ def test_an_attempt_after_a_failure_has_a_network_again(anyones: Workspace) -> N
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_supervisor_may_come_and_go_and_the_network_stays(anyones: Workspace) -> None:
-    run = peers(anyones)
+def test_a_supervisor_may_come_and_go_and_the_network_stays(each_user: Workspace) -> None:
+    run = peers(each_user)
     before = namespaces(run.pid("worker.1"))
     run.kill_supervisor()
-    assert anyones.run("supervise", run.id).code == 0
+    assert each_user.run("supervise", run.id).code == 0
     assert namespaces(run.pid("worker.1")) == before
     end(run)
     run.wait_for(Phase.FINISHED)
 
 
-def test_whoever_was_not_started_joins_the_network_of_those_who_were(workspace: Workspace) -> None:
+def test_a_replica_that_starts_later_joins_the_network_of_the_others(workspace: Workspace) -> None:
     # The first replica kills the supervisor, while that still starts the others; between the supervisor and the keeper
     # is the fork server. Until another supervisor has come these are not there, and peers that look for them for three
     # seconds do not find them.
@@ -106,27 +106,27 @@ wait
 """
 
 
-@pytest.mark.parametrize("killed", ["nobody", "supervisor", "keeper", "both"])
-def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(anyones: Workspace, killed: str) -> None:
-    anyones.write("tree.sh", TREE)
-    forgetting = "" if killed == "both" else "env -i"  # with nobody left who knew it, it needs its mark to be found
-    run = anyones.train(
+@pytest.mark.parametrize("killed", ["none", "supervisor", "keeper", "both"])
+def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(each_user: Workspace, killed: str) -> None:
+    each_user.write("tree.sh", TREE)
+    forgetting = "" if killed == "both" else "env -i"  # without any process that knew it, it needs its mark to be found
+    run = each_user.train(
         f"run: sh tree.sh\nroles: {{worker: 2}}\n{PRIVATE}\ntimeouts: {{grace: 1}}",
         env={"FORGETTING": forgetting},
     )
-    tree = anyones.wait_numbers("tree", 8)
+    tree = each_user.wait_numbers("tree", 8)
     used = set[str]().union(*(namespaces(pid) for pid in tree))
     assert len(used) == 1 + 2 + 2  # a user namespace, and each its network and its name
-    inherited = [each for pid in tree for each in anyones.descriptors(pid)]
+    inherited = [each for pid in tree for each in each_user.descriptors(pid)]
     assert not [each for each in inherited if each.startswith(("user:", "net:", "uts:"))]
-    hub = set(anyones.descriptors(run.keeper("worker.0"))) & set(anyones.descriptors(run.keeper("worker.1")))
+    hub = set(each_user.descriptors(run.keeper("worker.0"))) & set(each_user.descriptors(run.keeper("worker.1")))
     used |= {each for each in hub if each.startswith("net:")}
     assert len(used) == 6
     if killed in ("supervisor", "both"):
         run.kill_supervisor()
     if killed in ("keeper", "both"):
         kill_and_wait(run.keeper("worker.0"))
-    anyones.run("kill", run.id)
+    each_user.run("kill", run.id)
     wait_until(lambda: run.state.phase.is_final)
     assert [pid for pid in tree if is_alive(pid)] == []
     wait_until(lambda: run.supervisor() is None)
@@ -189,7 +189,7 @@ roles:
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_replica_whose_end_was_a_signal_is_told_so(workspace: Workspace) -> None:
+def test_a_replica_that_ended_by_a_signal_is_reported_so(workspace: Workspace) -> None:
     run = peers(workspace)
     os.kill(run.pid("worker.1"), signal.SIGKILL)
     run.wait_for(Phase.FAILED)

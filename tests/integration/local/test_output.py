@@ -57,7 +57,7 @@ def test_binary_output_is_kept_as_it_is(workspace: Workspace, tmp_path: Path) ->
     assert said((tmp_path / "out").read_bytes()) == (workspace.project / "noise").read_bytes()
 
 
-def test_a_progress_bar_is_its_last_state_where_nobody_sees_it_move(workspace: Workspace) -> None:
+def test_a_progress_bar_is_its_last_state_in_a_pipe(workspace: Workspace) -> None:
     workspace.write("bar.py", "for i in range(101): print(f'\\r{i:3}% done', end='')\nprint()\nprint('windows\\r')")
     run = workspace.train("run: {argv: [python, bar.py]}")
     run.wait_for(Phase.FINISHED)

@@ -1,4 +1,4 @@
-"""Who has a port is seen, with its command, and told to a line that names the port."""
+"""The owner of a port is found, with its command, and named to a run that asks for the port."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERVER = (
 
 @contextmanager
 def served(**env: str) -> Iterator[tuple[int, int]]:
-    """The pid of somebody who listens, and his port."""
+    """The pid of a process that listens, and its port."""
     words = [sys.executable, "-c", SERVER]
     server = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}
@@ -40,7 +40,7 @@ def line(port: int) -> Plan:
     return plan_of(f"framework: plain\nroles: {{worker: {{replicas: 1, port: {port}}}}}")
 
 
-def test_whoever_listens_is_known_by_its_command() -> None:
+def test_a_listening_process_is_known_by_its_command() -> None:
     with served() as (pid, port):
         (holder,) = find_port_owners([port])
         assert (holder.port, holder.pid, holder.replica) == (port, pid, "")
@@ -61,7 +61,7 @@ def test_a_replica_is_known_by_its_name_and_none_of_the_run_itself_is_in_its_way
             require_free_ports(line(port), "/runs/ab")
 
 
-def test_a_port_on_which_nobody_listens_any_more_is_nobodys(tmp_path: Path) -> None:
+def test_a_port_without_a_listener_has_no_owner(tmp_path: Path) -> None:
     with served() as (_, port), closing(socket.create_connection(("127.0.0.1", port))):
         pass  # the kernel remembers the connection for a minute
     assert find_port_owners([port]) == []

@@ -1,4 +1,4 @@
-"""Ports: nobody else's while a replica may still bind them, and open to the replica itself."""
+"""Ports: claimed while a replica may still bind them, and open to the replica itself."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_a_server_can_have_the_port_that_is_held_for_it(workspace: Workspace, wo
     assert run.log("worker.0").decode() == f"served on {ports(run)[0]}\n"
 
 
-def test_a_port_stays_claimed_as_long_as_its_replica_lives_whatever_happens_to_supervisors(
+def test_a_port_stays_claimed_as_long_as_its_replica_runs_whatever_happens_to_supervisors(
     workspace: Workspace,
 ) -> None:
     run = workspace.train("run: echo $$ > $HERE/up; exec sleep 1000")
     workspace.wait_numbers("up", 1)
     (port,) = ports(run)
     run.kill_supervisor()
-    wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a list that changes may leave somebody out
+    wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a list that changes may leave an entry out
     assert claim_port(port) is None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", port))
@@ -83,7 +83,7 @@ def test_a_port_stays_claimed_as_long_as_its_replica_lives_whatever_happens_to_s
     wait_until(lambda: claim_port(port)).close()  # another test may be given it at this moment, but not for long
 
 
-def test_a_port_that_somebody_listens_on_is_not_claimed() -> None:
+def test_a_port_with_a_listener_is_not_claimed() -> None:
     for family, address in ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET, ""), (socket.AF_INET6, "::")):
         with socket.socket(family) as server:
             server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

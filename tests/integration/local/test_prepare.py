@@ -1,4 +1,4 @@
-"""Data that a run makes for itself, before anybody trains: whole or not at all, once, and by one of several."""
+"""Data that a run makes for itself, before any replica trains: whole or not at all, once, and by one of several."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def spec(command: str) -> str:
     return SPEC.replace("COMMAND", command)
 
 
-def test_the_data_is_there_before_anybody_starts_and_is_not_made_again(workspace: Workspace) -> None:
+def test_the_data_is_there_before_any_replica_starts_and_is_not_made_again(workspace: Workspace) -> None:
     text = spec("echo made >> $HERE/times; echo hello > $DATA_DIR/words")
     for number in (1, 2):
         run = workspace.train(text)
@@ -107,7 +107,7 @@ def test_a_preparation_that_is_killed_by_a_signal_says_so(workspace: Workspace) 
     assert run.cause.exit.signal == signal.SIGKILL
 
 
-def test_a_preparation_whose_keeper_and_process_are_killed_ends_the_run(workspace: Workspace) -> None:
+def test_a_preparation_with_killed_keeper_and_process_ends_the_run(workspace: Workspace) -> None:
     run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
     workspace.wait_numbers("maker", 1)
     kill_and_wait(run.keeper("prepare"))

@@ -14,7 +14,7 @@ from integration.local.test_clocks import leave_alone, move_to_another_boot
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-# Saves when it is asked to go, as far as it has come; whoever finds that goes on from there, and is done.
+# Saves its step when it is terminated; the next one that finds it continues from there, and finishes.
 SAVING = """
 roles: {worker: 2}
 run: |
@@ -29,7 +29,7 @@ LASTING = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done
 
 
 def preempt(run: Run) -> None:
-    """Ask a run's supervisor to go, as whoever takes a machine away does."""
+    """Terminate a run's supervisor, as a preemption of the machine does."""
     os.kill(wait_until(run.supervisor), signal.SIGTERM)
     run.wait_for(Phase.KILLED)
     wait_until(lambda: run.supervisor() is None)
@@ -114,7 +114,7 @@ def test_a_run_without_its_secret_or_its_folder_is_not_resumed(workspace: Worksp
     assert run.state.phase is Phase.KILLED
 
 
-def test_of_many_who_resume_a_run_at_once_one_does_and_the_others_are_told(workspace: Workspace) -> None:
+def test_of_many_commands_that_resume_a_run_at_once_one_does_and_the_others_say_so(workspace: Workspace) -> None:
     run = workspace.train(LASTING)
     workspace.wait_numbers("up", 1)
     workspace.run("kill", run.id)
@@ -145,7 +145,7 @@ def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_there_or_not(wor
         assert str(number) == run.id
 
 
-def test_a_run_that_is_killed_and_resumed_at_once_does_not_hold_up_who_killed_it(workspace: Workspace) -> None:
+def test_a_run_that_is_killed_and_resumed_at_once_does_not_delay_the_kill(workspace: Workspace) -> None:
     run = workspace.train("run: trap '' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 1}")
     workspace.wait_numbers("up", 1)
     killer = workspace.command("kill", run.id)
@@ -210,7 +210,7 @@ def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(workspac
 
 
 def make_environment(workspace: Workspace) -> dict[str, str]:
-    """Make a virtual environment whose `python` is a script; return what activates it."""
+    """Make a virtual environment with a script as `python`; return what activates it."""
     python = workspace.project / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (python.parent.parent / "pyvenv.cfg").touch()
@@ -221,7 +221,7 @@ def make_environment(workspace: Workspace) -> dict[str, str]:
     return {"VIRTUAL_ENV": f"{workspace.project}/venv", "PATH": f"{python.parent}:{workspace.env['PATH']}"}
 
 
-def test_a_run_whose_python_is_gone_is_not_resumed_with_another_one(workspace: Workspace) -> None:
+def test_a_run_without_its_python_is_not_resumed_with_another_one(workspace: Workspace) -> None:
     workspace.write_spec("run: python train.py")
     assert workspace.run("train", env=make_environment(workspace)).code == 1
     shutil.rmtree(workspace.project / "venv")
@@ -236,7 +236,7 @@ def test_a_run_whose_python_is_gone_is_not_resumed_with_another_one(workspace: W
     assert workspace.run("resume", "1").code == 0
 
 
-def test_a_restart_whose_python_is_gone_fails_with_its_path(workspace: Workspace) -> None:
+def test_a_restart_without_its_python_fails_with_its_path(workspace: Workspace) -> None:
     workspace.write("gone", "")
     workspace.write_spec("run: python train.py\nrestart: 3")
     answer = workspace.run("train", env=make_environment(workspace))

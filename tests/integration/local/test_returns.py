@@ -116,7 +116,7 @@ def test_a_supervisor_that_cannot_start_is_started_no_more_than_so_many_times(wo
 
 
 @pytest.mark.parametrize("words", [[], ["--force"]])
-def test_kill_of_a_run_whose_supervisor_has_just_died_ends_it(workspace: Workspace, words: list[str]) -> None:
+def test_kill_of_a_run_just_after_its_supervisor_died_ends_it(workspace: Workspace, words: list[str]) -> None:
     run = workspace.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
     pids = workspace.wait_numbers("up", 2)
     kill(run)
@@ -193,7 +193,7 @@ def test_a_supervisor_that_comes_back_has_the_environment_of_the_last_one_secret
     assert workspace.run("kill", "1").code == 0
 
 
-def test_a_supervisor_that_comes_back_is_not_ended_with_the_replica_whose_keeper_started_it(
+def test_a_supervisor_that_a_keeper_started_is_not_ended_with_the_replica_of_the_keeper(
     workspace: Workspace,
 ) -> None:
     run = workspace.train("""

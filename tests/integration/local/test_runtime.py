@@ -27,7 +27,7 @@ while runtime.attempt() == 0:
 
 
 @pytest.mark.parametrize("roles", ["{worker: 2}", "{chief: 1, worker: 1}"])
-def test_reports_and_errors_are_kept_for_each_life(workspace: Workspace, roles: str) -> None:
+def test_reports_and_errors_are_kept_for_each_incarnation(workspace: Workspace, roles: str) -> None:
     workspace.write("script.py", SCRIPT)
     run = workspace.train(f"run: {sys.executable} script.py\nroles: {roles}\nrestart: 1")
     run.wait_for(Phase.FINISHED)

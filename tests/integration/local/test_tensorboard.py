@@ -53,12 +53,12 @@ def scalars(address: str, *, points: int = len(SHOWN)) -> Mapping[str, object]:
 
 
 def listeners(port: int) -> set[str]:
-    """The addresses at which somebody listens on a port, as the kernel writes them."""
+    """The addresses at which a process listens on a port, as the kernel writes them."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     return {words[1].split(":")[0] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"}
 
 
-def test_summaries_are_shown_from_attempt_to_attempt_whoever_supervises(board: Workspace) -> None:
+def test_summaries_are_shown_from_attempt_to_attempt_and_across_supervisors(board: Workspace) -> None:
     board.write("tensorboard.py", "raise SystemExit('not this one')")
     run = board.train(f"""
         framework: tensorflow
@@ -132,7 +132,7 @@ def test_a_run_that_is_killed_takes_it_along(quick: Workspace) -> None:
     assert not is_alive(pid)
 
 
-def test_one_whose_project_is_gone_is_taken_up_and_ended_with_its_run(quick: Workspace) -> None:
+def test_one_without_its_project_is_adopted_and_ended_with_its_run(quick: Workspace) -> None:
     (quick.project / "work").mkdir()
     run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.05; done")
     address = address_of(run)
@@ -208,7 +208,7 @@ def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: Works
 # --- drumline tensorboard -------------------------------------------------------------------------------------------
 
 
-def test_runs_that_are_over_are_shown_side_by_side_until_somebody_ends_it(board: Workspace, tmp_path: Path) -> None:
+def test_runs_that_are_over_are_shown_side_by_side_until_it_is_ended(board: Workspace, tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     board.env["TMPDIR"] = str(tmp_path / "tmp")
     for output in ("", "output: elsewhere, and further"):

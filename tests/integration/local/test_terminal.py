@@ -104,7 +104,7 @@ def test_a_window_that_is_closed_does_not_end_the_run(workspace: Workspace, term
     workspace.write_spec(WAITING)
     terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
-    terminal.close()  # the kernel hangs up on everybody in its session
+    terminal.close()  # the kernel hangs up on every process in its session
     terminal.process.wait(timeout=PATIENCE_SECONDS)
     run = only_run(workspace)
     assert run.supervisor()
@@ -221,8 +221,8 @@ def test_nothing_that_a_replica_writes_moves_the_cursor_or_leaves_its_colour(
     workspace.write_spec("run: cat noise")
     terminals.append(terminal := Terminal(workspace, "train"))
     assert terminal.wait() == 0
-    for harm in (b"\x1b[2J", b"\x1b[10;10H", b"\x1b]0;", b"\x07", b"\x08", b"\x9b", b"\x1bc"):
-        assert harm not in terminal.shown
+    for sequence in (b"\x1b[2J", b"\x1b[10;10H", b"\x1b]0;", b"\x07", b"\x08", b"\x9b", b"\x1bc"):
+        assert sequence not in terminal.shown
     assert b"\x1b[31mred\x1b[0m" in terminal.shown
     said = [line.rpartition("] ")[2] for line in screen(terminal.shown)]
     harmless = ["wiped", "named", "red", "rung", "old", "reset", "plain"]
@@ -243,7 +243,7 @@ def screen(shown: bytes) -> list[str]:
     return lines
 
 
-def test_who_waits_at_a_terminal_is_told_for_what_and_what_to_do(
+def test_a_command_that_waits_at_a_terminal_says_for_what_and_what_to_do(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 2h}")

@@ -36,7 +36,7 @@ def phases(run: Run) -> dict[str, Phase]:
 
 
 @pytest.mark.parametrize("policy", ["All", "Running", "None"])
-def test_the_chief_ends_the_job_and_nobody_is_left_whatever_was_to_be_cleaned_up(
+def test_the_chief_ends_the_job_and_no_process_is_left_whatever_was_to_be_cleaned_up(
     workspace: Workspace, policy: str
 ) -> None:
     roles = {"Chief": a_role("echo done"), "Worker": a_role(WAITS, replicas=2), "PS": a_role(WAITS)}
@@ -44,7 +44,7 @@ def test_the_chief_ends_the_job_and_nobody_is_left_whatever_was_to_be_cleaned_up
     assert (answer.code, run.state.phase) == (0, Phase.FINISHED)
     assert ("cleanPodPolicy" in answer.err) == (policy == "None")
     wait_until(lambda: not workspace.processes())
-    assert run.log("chief.0") == b"done\n"  # what was said outlives who said it
+    assert run.log("chief.0") == b"done\n"  # the log outlives its replica
 
 
 def test_without_a_chief_the_first_worker_ends_the_job(workspace: Workspace) -> None:
@@ -66,7 +66,9 @@ def test_without_a_chief_the_first_worker_ends_the_job(workspace: Workspace) -> 
         ("ExitCode", 130, 2, Phase.FINISHED),  # worth another try
     ],
 )
-def test_who_starts_again_after_what(workspace: Workspace, policy: str, code: int, attempts: int, phase: Phase) -> None:
+def test_which_replicas_restart_after_which_failure(
+    workspace: Workspace, policy: str, code: int, attempts: int, phase: Phase
+) -> None:
     answer, run = train(workspace, {"Worker": a_role(FIRST.format("once", code), policy)})
     assert (run.state.phase, run.state.attempt + 1) == (phase, attempts)
     assert answer.code == (0 if phase is Phase.FINISHED else 1)

@@ -16,7 +16,7 @@ timeouts: {{grace: {grace}}}
 """
 
 
-def test_who_ignores_term_is_killed_after_the_grace(workspace: Workspace) -> None:
+def test_a_replica_that_ignores_term_is_killed_after_the_grace(workspace: Workspace) -> None:
     run = workspace.train(STUBBORN.format(grace=2))
     workspace.wait_numbers("up", 1)
     began = time.monotonic()
@@ -123,14 +123,14 @@ def test_a_replica_cannot_fork_faster_than_it_is_ended(workspace: Workspace) -> 
     assert not any(map(is_alive, workspace.numbers("up")))
 
 
-def test_a_supervisor_holds_nothing_of_whoever_launched_it(workspace: Workspace) -> None:
+def test_a_supervisor_holds_no_descriptor_of_the_process_that_launched_it(workspace: Workspace) -> None:
     workspace.write_spec("run: echo $$ > $HERE/up; exec sleep 1000")
     reader, writer = os.pipe()
     command = workspace.command("train", "-d", pass_fds=[writer])
     os.close(writer)
     number, _ = command.communicate(timeout=PATIENCE_SECONDS)
     workspace.wait_numbers("up", 1)
-    assert os.read(reader, 1) == b""  # nobody has the other end any more
+    assert os.read(reader, 1) == b""  # no process has the other end any more
     os.close(reader)
     run = Run(workspace, number.strip())
     for pid in (wait_until(run.supervisor), run.keeper("worker.0")):

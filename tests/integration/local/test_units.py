@@ -39,7 +39,7 @@ def kill(run: Run, replica: str, incarnation: int = 0) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def test_a_worker_returns_with_the_same_cluster_and_its_port_is_nobody_elses_meanwhile(workspace: Workspace) -> None:
+def test_a_worker_restarts_with_the_same_cluster_and_its_port_stays_claimed_meanwhile(workspace: Workspace) -> None:
     run = start(workspace, "restart: {crash: 3, backoff: {initial: 1h, maximum: 1h}}")
     wait_until(lambda: run.log("worker.1"))
     kill(run, "worker.1")

@@ -1,4 +1,4 @@
-"""Waiting in line: real runs that ask for more GPUs than are free, and whoever is killed meanwhile."""
+"""Waiting in line: real runs that ask for more GPUs than are free, and processes that are killed meanwhile."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def wait_waiting(run: Run, message: str) -> None:
 
 
 def claims(workspace: Workspace) -> dict[str, bool]:
-    """Who is in the ledger, and whether it holds what it asks for."""
+    """Each entry of the claim registry, and whether it holds what it asks for."""
     entries = ClaimRegistry(workspace.home, boot=boot_id(), run="0").entries()
     return {run: entry.holds for run, entry in entries.items()}
 
@@ -61,7 +61,7 @@ def is_over(run: Run) -> bool:
     return run.state.phase.is_final
 
 
-def ledger_files(workspace: Workspace) -> list[str]:
+def registry_files(workspace: Workspace) -> list[str]:
     return [name for _, folders, files in os.walk(workspace.home / "ledger") for name in (*folders, *files)]
 
 
@@ -85,7 +85,7 @@ def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there
     end(second)
     assert [type(event) for event in second.events[1:4]] == [AttemptDelayed, RoomFound, AttemptPlaced]
     assert f"--> PENDING ({words})" in machine.run("logs", "2").out
-    assert ledger_files(machine) == ["lock"]
+    assert registry_files(machine) == ["lock"]
 
 
 def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(machine: Workspace) -> None:
@@ -104,7 +104,7 @@ def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(
 
 
 @pytest.mark.cold("Python needs more than this memory")
-def test_a_later_run_passes_where_it_delays_nobody(machine: Workspace) -> None:
+def test_a_later_run_passes_where_it_delays_no_other(machine: Workspace) -> None:
     first = train(machine, 3)
     wait_up(first)
     waiting = train(machine, 2)
@@ -124,7 +124,7 @@ def test_a_run_that_waits_is_killed_at_once(machine: Workspace) -> None:
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4")
     assert claims(machine) == {"1": True, "3": False}
     assert machine.run("kill", first.id, third.id).code == 0
-    wait_until(lambda: ledger_files(machine) == ["lock"])  # when their supervisors have left
+    wait_until(lambda: registry_files(machine) == ["lock"])  # when their supervisors have left
 
 
 def test_the_time_of_a_run_goes_on_while_it_waits(machine: Workspace) -> None:
@@ -145,7 +145,7 @@ def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(mach
     assert "waits for" not in machine.run("status", "2").out
     end(first)
     wait_up(third)
-    # It comes back to where it stood: before those with a higher number, behind whoever runs.
+    # It keeps its place: before those with a higher number, behind those that run.
     fourth = train(machine, 1)
     assert machine.run("supervise", second.id).code == 0
     wait_waiting(second, "waits for 4 of 4 gpus, run 3 has 4")
@@ -157,7 +157,7 @@ def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(mach
     end(fourth)
 
 
-def test_a_claim_survives_its_supervisor_while_a_replica_lives_and_ends_with_the_last(machine: Workspace) -> None:
+def test_a_claim_survives_its_supervisor_while_a_replica_runs_and_ends_with_the_last(machine: Workspace) -> None:
     first = train(machine, 2, more="roles: {worker: 2}")
     first.wait_started()
     machine.wait_numbers("up-1", 2)
@@ -268,7 +268,7 @@ def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(m
     assert re.match(f"error: {both}\nhint: ", machine.run("train", "-d").err)
 
 
-def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: Workspace) -> None:
+def test_unclaimed_gpus_are_shared_out_evenly(machine: Workspace) -> None:
     show = "run: echo ${CUDA_VISIBLE_DEVICES-unset} $TF_FORCE_GPU_ALLOW_GROWTH"
 
     def seen(roles: str, *, gpus: str | None = None) -> dict[str, str]:
@@ -287,10 +287,10 @@ def test_gpus_that_nobody_claims_are_shared_out_evenly(machine: Workspace) -> No
     holder = train(machine, 4)
     wait_up(holder)
     machine.write_spec(f"{show}\nroles: {{worker: 1}}")
-    remark = "every GPU is claimed, so worker.0 sees none; with `resources: {gpus: 1}` a run waits for one"
-    assert f"Warning: {remark}\n" in machine.run("train").out
-    assert f"warning: {remark}\n" in machine.run("check").err
-    assert Run(machine, "7").state.warnings == (remark,)
+    warning = "every GPU is claimed, so worker.0 sees none; with `resources: {gpus: 1}` a run waits for one"
+    assert f"Warning: {warning}\n" in machine.run("train").out
+    assert f"warning: {warning}\n" in machine.run("check").err
+    assert Run(machine, "7").state.warnings == (warning,)
     end(holder)
 
 
@@ -320,7 +320,7 @@ def test_two_users_do_not_wait_for_each_other(machine: Workspace, tmp_path: Path
         other.clear()
 
 
-def test_a_stranger_has_a_ledger_of_its_own(machine: Workspace, stranger: Workspace) -> None:
+def test_another_user_has_a_claim_registry_of_its_own(machine: Workspace, stranger: Workspace) -> None:
     stranger.env["DRUMLINE_GPUS"] = "0,1,2,3"
     runs = [train(each, 4) for each in (machine, stranger)]
     for run in runs:
@@ -329,7 +329,7 @@ def test_a_stranger_has_a_ledger_of_its_own(machine: Workspace, stranger: Worksp
         end(run)
 
 
-def test_a_ledger_full_of_rubbish_stops_nobody(machine: Workspace) -> None:
+def test_a_damaged_claim_registry_stops_no_run(machine: Workspace) -> None:
     folder = machine.home / "ledger" / boot_id()
     folder.mkdir(parents=True)
     for name in ("1.json", "1.holds", "7.json", "7.waits", "x"):
@@ -342,10 +342,10 @@ def test_a_ledger_full_of_rubbish_stops_nobody(machine: Workspace) -> None:
     wait_up(second)
     end(first)
     end(second)
-    assert ledger_files(machine) == ["lock"]
+    assert registry_files(machine) == ["lock"]
 
 
-def test_a_ledger_that_is_deleted_is_made_anew(machine: Workspace) -> None:
+def test_a_deleted_claim_registry_is_made_anew(machine: Workspace) -> None:
     first = train(machine, 4)
     wait_up(first)
     shutil.rmtree(machine.home / "ledger")
@@ -353,7 +353,7 @@ def test_a_ledger_that_is_deleted_is_made_anew(machine: Workspace) -> None:
     wait_up(second)
     end(first)
     end(second)
-    assert ledger_files(machine) == ["lock"]
+    assert registry_files(machine) == ["lock"]
 
 
 # Takes each of its GPUs for itself, by a folder that only one can make.
@@ -384,5 +384,5 @@ def test_runs_that_come_and_are_killed_at_random_never_share_a_gpu_and_all_have_
         wait_until(partial(is_over, run))
         assert run.state.phase in (Phase.FINISHED, Phase.KILLED), run.log("worker.0")
     wait_until(lambda: not machine.processes())
-    assert ledger_files(machine) == ["lock"]
+    assert registry_files(machine) == ["lock"]
     assert not list(machine.project.glob("gpu-*"))
