@@ -69,7 +69,7 @@ test-hosts: $(READY) ## Tests on several hosts, with real sshd's, that are broug
 	scripts/hosts/run --parts
 	scripts/environment tensorflow
 	scripts/environment --example estimator
-	$(BIN)/python -m pytest -n 4 tests/hosts
+	$(BIN)/python -m pytest -n 6 --maxschedchunk 1 tests/hosts
 
 test-ways: $(READY) ## The tests of the local engine once more with warm replicas, those of trainings with cold ones
 	scripts/environment tensorflow tensorboard torch jax

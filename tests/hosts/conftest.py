@@ -11,6 +11,13 @@ import pytest
 from hosts.host_cluster import HostCluster
 from scaffold.workspace import Workspace
 
+LONGEST = ("test_training", "test_fifty")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes longest, so that short tests fill in the end."""
+    items.sort(key=lambda item: item.path.parent.name != "hosts" or item.path.stem not in LONGEST)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def root() -> None:

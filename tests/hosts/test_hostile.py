@@ -150,8 +150,8 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
         """raw(replicas, b"[" * 1000000 + b"\\n")""",
         """raw(replicas, b'{"do": "event", "event": {"event": "ReplicaExited", "attempt": NaN}}\\n')""",
         """raw(replicas, b'{"do": "file", "incarnation": "worker.1 0 0", "name": "a\\\\u0000b"}\\n')""",
-        """verbs.ALONE["clock"] = lambda message: {"now": 1e300, "time": 1.0}""",
-        """verbs.ALONE["clock"] = lambda message: {"now": [[]], "time": 1.0}""",
+        """verbs.HOST_VERBS["clock"] = lambda message: {"now": 1e300, "time": 1.0}""",
+        """verbs.HOST_VERBS["clock"] = lambda message: {"now": [[]], "time": 1.0}""",
     ],
     ids=["announced", "endless line", "endless frames", "deep", "NaN", "NUL", "clock", "shape"],
 )

@@ -233,7 +233,7 @@ def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> Non
     project = make(f"{TWO}data: {{path: slow, prepare: 'echo begins; exec sleep 1000'}}\n")
     project.drumline("train", "--detach")
     wait_until(lambda: project.log("prepare").count("begins") == 2)
-    assert "nothing of it is alive" in project.drumline("kill", "1")
+    assert "none of its processes is left" in project.drumline("kill", "1")
     left = [each.argv for host in ("h1", "h2") for each in project.host_cluster.processes(host)]
     assert not [argv for argv in left if "sleep" in argv]
 
@@ -266,7 +266,7 @@ def offer(request, data):
     if "parts" in request:
         return {"lengths": [4] * len(request["parts"])}, b"evil" * len(request["parts"])
     return {"absent": False, "path": "/", "entries": json.load(open("ENTRIES"))}, b""
-verbs.FILES["offer"] = offer
+verbs.FILE_VERBS["offer"] = offer
 '''
 os.execvp("python3", ["python3", *(each.replace(last, last + lie) for each in words)])
 """
