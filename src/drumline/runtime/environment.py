@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-if __name__ == "__main__":  # run by its path, and told to look nowhere but in the standard library
+if __name__ == "__main__":  # run by its path with -IS: only the standard library is on sys.path
     sys.path.append(str(Path(__file__).parents[2]))
 
 from drumline.runtime.install import NotBuilt, install, say

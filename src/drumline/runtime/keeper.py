@@ -214,7 +214,7 @@ def _reason(error: OSError | ValueError, command: str) -> str:
         return str(error)
     if error.errno not in (errno.ENOENT, errno.ENOTDIR):
         return error.strerror or str(error)
-    # The kernel reports the same error for a script whose interpreter does not exist.
+    # The kernel reports the same error for a script with a missing interpreter.
     return "its interpreter does not exist" if "/" in command and os.path.exists(command) else "no such command"  # noqa: PTH110
 
 
@@ -269,7 +269,7 @@ def _stat(pid: int | str) -> list[bytes]:
 def _wait_for(pid: int, watch: SupervisorWatch | Lease | None) -> tuple[int, float]:
     """Reap children until this process ends; return its wait status, and the CPU seconds of all.
 
-    Meanwhile replace a supervisor that has died, or end a replica whose lease is over.
+    Meanwhile replace a supervisor that has died, or end a replica after its lease.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})  # so that no SIGCHLD is missed between check and wait
     cpu_seconds = 0.0

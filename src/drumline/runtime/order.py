@@ -62,7 +62,7 @@ class Order(NamedTuple):
 
 
 class Lease:
-    """Ends a replica whose lease file was not touched for so many seconds.
+    """Ends a replica if its lease file was not touched for so many seconds.
 
     So replicas end on a machine that the launching machine cannot reach. The time since the last touch is measured by
     `now`, since file times depend on a clock that may be set.

@@ -71,16 +71,16 @@ def wait_for(
     sleep: "Callable[[float], None]" = time.sleep,
 ) -> None:
     """Wait until all names have resolved once, or the run has begun; print every few seconds which are missing."""
-    began = told = now()
+    began = printed = now()
     missing = list(names)
     while True:
         missing = [name for name in missing if not known(name)]
         if not missing or has_begun():
             return
-        if now() - told >= PRINT_SECONDS:
-            told = now()
+        if now() - printed >= PRINT_SECONDS:
+            printed = now()
             more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
-            say(f"waiting for {', '.join(missing[:MOST])}{more} to be known, for {told - began:.0f} s so far")
+            say(f"waiting for {', '.join(missing[:MOST])}{more} to be known, for {printed - began:.0f} s so far")
         sleep(RETRY_SECONDS)
 
 

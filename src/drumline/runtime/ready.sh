@@ -46,12 +46,12 @@ known() {
 }
 
 began=$(date +%s)
-told=$began
+printed=$began
 for name in $(printf '%s' "${DRUMLINE_PEERS:-}" | tr ',' ' '); do
   until known "$name" || [ -e "$parts/begun" ]; do
     now=$(date +%s)
-    if [ $((now - told)) -ge 5 ]; then
-      told=$now
+    if [ $((now - printed)) -ge 5 ]; then
+      printed=$now
       say "waiting for $name to be known, for $((now - began)) s so far"
     fi
     sleep 1

@@ -44,7 +44,7 @@ def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_s
         assert trace is not None
         try:
             os.write(trace, json.dumps({"keeper": keeper.pid, "boot": "now"}).encode() + b"\n")
-            processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, tell=told.append)
+            processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=told.append)
             processes.start([launch], lambda _: {}, {})
             loop.pass_time(1.0)
             assert told == []
@@ -71,7 +71,7 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
         try:
             known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}
             os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
-            processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), tell=told.append)
+            processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), report=told.append)
             processes.stop([life], grace_seconds=0.0)
             assert shell.poll() is None
             assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
@@ -91,7 +91,7 @@ def adopted(folder: Path, *traces: str) -> list[Event]:
         (path / TRACE).write_text(trace)
     told: list[Event] = []
     with closing(LocalTestBed(folder)):
-        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=Deaf(), tell=told.append)
+        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=Deaf(), report=told.append)
         processes.start(launches, lambda _: {}, {})
         processes.stop([Incarnation(each.replica.id, 0) for each in launches], grace_seconds=0.0)
     return told
@@ -125,7 +125,7 @@ def test_a_replica_that_was_stopped_before_its_start_is_not_started(tmp_path: Pa
     told: list[Event] = []
     with closing(LocalTestBed(tmp_path)):
         loop = Deaf()
-        processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, tell=told.append)
+        processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=told.append)
         processes.stop([Incarnation(launches[0].replica.id, 0)], grace_seconds=0.0)
         processes.start(launches, lambda _: {}, {})
         loop.pass_time(1.0)

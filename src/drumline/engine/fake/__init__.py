@@ -116,7 +116,7 @@ class FakeSession:
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Let the helper begin that would make this data; every environment that one could want is there."""
         if plan.environment and helper == plan.environment.id:
-            found = Exit(0, message="nothing has to be built for whoever only plays")
+            found = Exit(0, message="fake replicas need no build")
             self._events.put(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
             return
         place = self._engine.place_one(plan, "helper.fake", "0")
@@ -170,7 +170,7 @@ class FakeSession:
         ]
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Return the port of each replica whose behavior listens, and connections to all replicas."""
+        """Return the port of each listening replica, and connections to all replicas."""
         found, addresses = [], frozenset(self._addresses.values())
         for each in self._running():
             own = self._addresses.get(each.id.replica, ":0").rpartition(":")[2]

@@ -33,7 +33,7 @@ def read_work_samples(
 
 
 def find_trees(keepers: Mapping[Incarnation, int], stats: Mapping[int, Stat]) -> dict[Incarnation, list[Stat]]:
-    """Return the processes of each replica whose keeper and process exist, the replica's own first."""
+    """Return the processes of each replica that runs with a keeper, the replica's own first."""
     found = trees(keepers.values(), stats)
     return {which: found[keeper] for which, keeper in keepers.items() if keeper in stats and found[keeper]}
 

@@ -30,7 +30,7 @@ _HOLDS, _WAITS = "holds", "waits"
 
 
 class _LiveEntry(Record):
-    """An entry whose FIFO is open, and a descriptor that becomes readable when it is closed."""
+    """An entry with an open FIFO, and a descriptor that becomes readable when that is closed."""
 
     entry: ClaimEntry
     watched: int

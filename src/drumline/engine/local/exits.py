@@ -39,7 +39,7 @@ def explain_exit(trace: Trace, exit_: Exit, *, is_stopped: bool) -> Exit:
 
 
 def unrecorded_exit(trace: Trace, group: Path | None) -> Exit:
-    """Return the exit of a replica whose end no keeper recorded; its cgroup tells whether memory ran out."""
+    """Return an exit that no keeper recorded; the replica's cgroup shows whether memory ran out."""
     gone = "its keeper is gone" if trace.keeper else "it was never started"
     words, starved = describe_out_of_memory(keeper.out_of_memory(str(group)) if group else {})
     return Exit(message=f"{gone}; {words}" if starved else gone, out_of_memory=starved)

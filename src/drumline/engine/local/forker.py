@@ -156,7 +156,7 @@ class ForkServer:
         return {self._process.pid} if self._process else set()
 
     async def fork(self, order: Order, descriptors: Descriptors) -> int:
-        """Fork a keeper whose replica becomes the command of the order, see Forker."""
+        """Fork a keeper for the command of the order, see Forker."""
         return await self.start().fork(order, descriptors, {})
 
     def start(self) -> OrderConnection:

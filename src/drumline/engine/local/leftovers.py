@@ -1,4 +1,4 @@
-"""The processes of a replica whose keeper was killed."""
+"""The processes of a replica after its keeper was killed."""
 
 from __future__ import annotations
 

@@ -24,9 +24,9 @@ class MemoryLimits:
     it. The module for cgroups is imported only if there is a limit.
     """
 
-    def __init__(self, run_dir: Path, tell: ReportEvent) -> None:
+    def __init__(self, run_dir: Path, report: ReportEvent) -> None:
         self._run_dir = run_dir
-        self._tell = tell
+        self._report = report
         self._parent: CgroupParent | None = None
         self._warned: set[tuple[int, str]] = set()
 
@@ -78,7 +78,7 @@ class MemoryLimits:
         """Report a warning once for each attempt."""
         if (attempt, message) not in self._warned:
             self._warned.add((attempt, message))
-            self._tell(EngineWarned(attempt, message))
+            self._report(EngineWarned(attempt, message))
 
     def _name(self, folder: Path) -> str:
         """Return the name of a cgroup: user, run, incarnation, and the run folder's inode to make it unique."""

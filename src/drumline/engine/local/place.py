@@ -176,7 +176,7 @@ def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int |
 
 
 def _calling_rpc(plan: Plan, workdir: str) -> set[tuple[str, ...]]:
-    """Return the commands whose script names torch's RPC, with which one replica computes while others wait.
+    """Return the commands with a script that names torch's RPC, with which one replica computes while others wait.
 
     Such replicas often run one command, and decide by their rank what they do.
     """

@@ -42,18 +42,18 @@ class Processes:
         boot: str,
         file_limits: tuple[int, int],
         loop: asyncio.AbstractEventLoop,
-        tell: ReportEvent,
+        report: ReportEvent,
         lease: tuple[str, float] | None = None,
         next_supervisor: NextSupervisor | None = None,
     ) -> None:
         self._loop = loop
-        self._tell = tell
+        self._report = report
         self._starts: tuple[int, int] | None = None  # a pipe to which processes write before they become replicas
         self._fork_server = ForkServer(loop)
         self._warm: WarmProcesses | None = None
         self._tasks = Tasks(loop)
-        memory = MemoryLimits(run_dir, tell)
-        self._keepers = Keepers(run_dir, boot=boot, memory=memory, loop=loop, report=tell, forkers=self._forkers)
+        memory = MemoryLimits(run_dir, report)
+        self._keepers = Keepers(run_dir, boot=boot, memory=memory, loop=loop, report=report, forkers=self._forkers)
         self._tracker = self._keepers.tracker
         self._starter = Starter(
             boot=boot, file_limits=file_limits, memory=memory, lease=lease, next_supervisor=next_supervisor
@@ -168,7 +168,7 @@ class Processes:
             why = f"{which.replica} cannot be started: {error.strerror or error}"
         finally:
             start.replica.task = None
-        self._tell(EngineFailed(which.attempt, why))
+        self._report(EngineFailed(which.attempt, why))
 
     async def _begin_warm(self, start: Start, chooser: WarmChooser) -> str | None:
         """Begin a replica from a warm process; return None, or a note why it has to start cold."""

@@ -33,9 +33,9 @@ class ResourceClaim:
         self._registry: ClaimRegistry | None = None
         self._watching: tuple[AbstractEventLoop, ReportEvent] | None = None
 
-    def watch(self, loop: AbstractEventLoop, tell: ReportEvent) -> None:
+    def watch(self, loop: AbstractEventLoop, report: ReportEvent) -> None:
         """Report when a run that waits gets its resources; call this before `claim`."""
-        self._watching = loop, tell
+        self._watching = loop, report
 
     @property
     def descriptors(self) -> tuple[int, ...]:
@@ -91,19 +91,19 @@ class ResourceClaim:
         """Claim again whenever an entry that delays this run has ended or begun; wait again if that fails."""
         if self._watching is None:
             raise AssertionError("`watch` comes before `claim`")
-        loop, tell = self._watching
+        loop, report = self._watching
 
         def claim_again() -> None:
             try:
                 now = claim()
             except EngineError as error:
-                tell(EngineFailed(attempt, error.message))
+                report(EngineFailed(attempt, error.message))
                 return
             if not now:
-                tell(RoomFound(attempt))
+                report(RoomFound(attempt))
                 return
             if now != message:
-                tell(AttemptDelayed(attempt, now))
+                report(AttemptDelayed(attempt, now))
             self._wait(registry, claim, attempt, now)
 
         registry.watch(loop, claim_again)

@@ -51,10 +51,10 @@ class LocalSession:
         self._site = site
         self._environ = environ
         self._events = EventQueue()
-        self._loop, self._tell = asyncio.get_running_loop(), self._events.put
+        self._loop, self._report = asyncio.get_running_loop(), self._events.put
         self._ports = PortClaims()
         self._resources = ResourceClaim(site, environ, boot=boot_id)
-        self._resources.watch(self._loop, self._tell)
+        self._resources.watch(self._loop, self._report)
         self._pythons = Interpreters(site, environ, copies=True)
         self._plan: Plan | None = None  # as last placed
         self._warm: WarmProcesses | None = None
@@ -67,7 +67,7 @@ class LocalSession:
             boot=boot_id(),
             file_limits=limits,
             loop=self._loop,
-            tell=self._tell,
+            report=self._report,
             lease=lease,
             next_supervisor=NextSupervisor(str(run_dir), command, environ) if command else None,
         )
@@ -106,7 +106,7 @@ class LocalSession:
         if plan.environment and python and helper == plan.environment.id:
             if not self._running.has_begun(Incarnation(helper, 0, incarnation)) and python.is_there():
                 found = Exit(0, message=f"{python.wanted.folder} exists")
-                self._tell(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
+                self._report(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
                 return
             argv = python.wanted.argv
         else:
@@ -124,7 +124,7 @@ class LocalSession:
         """Start TensorBoard on loopback, or watch the one that runs."""
         from drumline.engine.local.tensorboard import Server  # noqa: PLC0415 - few runs have it, and none at the start
 
-        server = Server(self._run_dir, self._running, self._loop, self._tell, incarnation)
+        server = Server(self._run_dir, self._running, self._loop, self._report, incarnation)
         if server.resume():
             return
         place = self._pythons.applied(plan)(place_helper(plan, self._site))
@@ -139,8 +139,8 @@ class LocalSession:
         self._running.prepare()
         network = await self._open_network(launches) if self._is_private else None
         try:
-            for objection in too_long_arguments(launches):
-                raise EngineError(objection)
+            for problem in too_long_arguments(launches):
+                raise EngineError(problem)
             where = [launch.place for launch in launches]
             for folder in sorted({folder for each in where for folder in (each.output_dir, each.checkpoint_dir)}):
                 _make_folder(folder, self._site.home)
@@ -156,7 +156,7 @@ class LocalSession:
             self._ports.close()
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Begin to stop these; each end is told."""
+        """Begin to stop these; each end is reported."""
         self._running.stop(incarnations, grace_seconds=grace_seconds)
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:

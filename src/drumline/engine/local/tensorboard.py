@@ -38,13 +38,13 @@ class Server:
     """TensorBoard of one run; probes its port until it answers or has ended."""
 
     def __init__(
-        self, run_dir: Path, running: Processes, loop: AbstractEventLoop, tell: ReportEvent, incarnation: int = 0
+        self, run_dir: Path, running: Processes, loop: AbstractEventLoop, report: ReportEvent, incarnation: int = 0
     ) -> None:
         self._incarnation = Incarnation(TENSORBOARD, 0, incarnation)
         self._folder = run_dir / self._incarnation.folder
         self._running = running
         self._loop = loop
-        self._tell = tell
+        self._report = report
 
     def resume(self) -> bool:
         """Watch a TensorBoard that was started before, also by an earlier supervisor; return False if there is none."""
@@ -75,7 +75,7 @@ class Server:
 
     def _probe(self, port: int, pause: float) -> None:
         if _answers(port):
-            self._tell(TensorBoardServed(f"http://{HOST}:{port}/"))
+            self._report(TensorBoardServed(f"http://{HOST}:{port}/"))
         elif self._running.is_beginning(self._incarnation) or is_locked(self._folder / TRACE):
             later = min(pause * 1.2, _LONGEST_PAUSE_SECONDS)
             self._loop.call_later(pause, partial(self._probe, port, later))

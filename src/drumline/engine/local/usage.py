@@ -50,7 +50,7 @@ class UsageSampler:
         self._gpu_poller: GpuPoller | None = None
 
     def measure(self, keepers: Mapping[Incarnation, int], *, watched: bool) -> Iterator[Usage]:
-        """Measure incarnations by their keepers; leave out those whose keeper has ended."""
+        """Measure incarnations by their keepers; leave out those without a running keeper."""
         self._sharing = {which: known for which, known in self._sharing.items() if which in keepers}
         at = now()
         stats = read_stats()

@@ -48,7 +48,7 @@ class BuildHelper:
     def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: ReportEvent) -> None:
         self._site = site
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, tell=tell)
+        self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, report=tell)
 
     def start(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start the build, unless it was started."""

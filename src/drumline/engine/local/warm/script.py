@@ -76,7 +76,7 @@ def check_secrets(names: Collection[str], framework: str) -> None:
 def derived(
     assigned: Iterable[tuple[str, frozenset[str]]], is_private: Callable[[str], bool], framework: str
 ) -> frozenset[str]:
-    """Return those of the variables that a shell command assigns whose values come from private variables.
+    """Return the variables to which a shell command assigns values of private variables.
 
     Raise NotWarm for one that a framework may read when it is imported.
     """

@@ -50,7 +50,7 @@ _USED = re.compile(rf"\$\{{?({_NAME})")
 _ASSIGNMENT = re.compile(rf"({_NAME})=")
 _EXPORTED = re.compile(rf"({_NAME})(?:=|\Z)")
 _PYTHON = re.compile(r"""["']?[A-Za-z0-9_./${}~+-]*python[0-9.]*["']?""")
-# Variables whose value changes with every shell.
+# Variables that change with every shell.
 _CHANGING = re.compile(r"RANDOM|SRANDOM|SECONDS|EPOCH\w+|BASH\w*|LINENO|PPID")
 _OPTIONS = re.compile(r"-[ceuo]+")
 _OPTION_NAMES = ("errexit", "nounset", "pipefail")
