@@ -100,7 +100,7 @@ def test_a_hostile_file_gets_one_sentence(tmp_path: Path, data: bytes, line: str
     assert check(cwd=tmp_path) == one_problem(f"drumline.yml{line}", message)
 
 
-def test_a_problem_on_every_line_is_not_told_for_every_line(tmp_path: Path) -> None:
+def test_a_problem_on_every_line_is_not_printed_for_every_line(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text(GOOD + "".join(f"key{n}: 1\n" for n in range(60_000)))
     code, output, errors = check(cwd=tmp_path)
     assert (code, output) == (2, "")

@@ -314,7 +314,7 @@ NEWER, OLDER = "install drumline 9.9 or newer on this side", f"install drumline 
     ],
     ids=["newer", "journal", "older"],
 )
-def test_a_supervisor_that_is_not_understood_is_told_with_the_version_that_is_needed(
+def test_a_supervisor_of_another_protocol_is_reported_with_the_needed_version(
     project: RemoteProject, versions: dict[str, object], needs: str, hint: str
 ) -> None:
     run = project.begin()

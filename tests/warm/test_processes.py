@@ -124,7 +124,7 @@ def test_a_supervisor_that_comes_back_finds_them(workspace: Workspace) -> None:
     assert [run.exit(f"worker.{index}").code for index in (0, 1)] == [0, 0]
 
 
-def test_whoever_kills_a_run_that_waits_for_a_warm_process_need_not_wait(workspace: Workspace) -> None:
+def test_a_kill_does_not_wait_for_a_warm_process(workspace: Workspace) -> None:
     slow = workspace.project / "slow"
     slow.mkdir()
     (slow / "sluggish.py").write_text("import os, signal; open(os.environ['HERE'] + '/begun', 'w'); signal.pause()")
@@ -136,7 +136,7 @@ def test_whoever_kills_a_run_that_waits_for_a_warm_process_need_not_wait(workspa
     assert not workspace.exists("up")
 
 
-def test_a_line_that_starts_again_is_forked_from_the_same_process(workspace: Workspace) -> None:
+def test_a_restarted_run_is_forked_from_the_same_warm_process(workspace: Workspace) -> None:
     run = start(workspace, "roles: {worker: 2}\nrestart: 1")
     os.kill(run.pid("worker.0"), signal.SIGKILL)
     workspace.wait_numbers("up", 4)
@@ -284,7 +284,7 @@ def make_environment(folder: Path, **modules: str) -> tuple[Path, Path]:
     return environment / "bin" / "python", files[0]
 
 
-def test_a_warm_process_outlives_whoever_talks_nonsense_to_it(workspace: Workspace) -> None:
+def test_a_warm_process_survives_malformed_requests(workspace: Workspace) -> None:
     run = start(workspace, "roles: {worker: 1}", up=1)
     before = only(workspace)
     bodies = [b"", b"{", b"[]", b"7", b"{}", b'{"do": "start"}', b'{"do": "hello", "keep": "x"}', b"[" * 99999]

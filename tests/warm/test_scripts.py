@@ -79,7 +79,9 @@ def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
-def test_every_line_that_only_starts_python_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
+def test_every_shell_command_that_only_starts_python_is_the_same_warm_and_cold(
+    tmp_path: Path, shell: tuple[str, ...]
+) -> None:
     python = shlex.quote(sys.executable)
     look = ["see_path.py", "see_place.py", "see_environment.py", "see_order_of_variables.py", "see_parent.py"]
     lines = {
@@ -184,7 +186,7 @@ def test_a_file_that_takes_the_place_of_a_loaded_module_is_imported_instead_of_i
     assert "project/json.py" in warm["shadow"].log
 
 
-def test_nobody_draws_the_same_lot(tmp_path: Path) -> None:
+def test_no_two_replicas_draw_the_same_random_numbers(tmp_path: Path) -> None:
     scripts = {f"draw-{number}": "import random, uuid; print(random.random(), uuid.uuid4())" for number in range(4)}
     warm, _ = _run_all(tmp_path, {name: (f"{_stem(name)}.py",) for name in scripts}, warm=True, scripts=scripts)
     assert len({outcome.log for outcome in warm.values()}) == 4

@@ -34,7 +34,7 @@ def notes(run: Run) -> set[str]:
         "{argv: [/bin/sh, -ec, 'cd app; A=1 PYTHON show.py --lr 0.1']}",
     ],
 )
-def test_a_line_that_starts_python_starts_warm(workspace: Workspace, run: str) -> None:
+def test_a_shell_command_that_starts_python_starts_warm(workspace: Workspace, run: str) -> None:
     app = workspace.project / "app"
     app.mkdir()
     (app / "show.py").write_text(SHOW)

@@ -122,7 +122,7 @@ def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace
     assert {(each.exit.code, each.exit.signal) for each in state.replicas.values() if each.exit} == {(0, None)}
 
 
-def test_a_line_for_which_there_are_not_enough_processes_is_ended_and_says_why(stranger: Workspace) -> None:
+def test_a_run_with_too_few_processes_fails_with_the_reason(stranger: Workspace) -> None:
     stranger.before = ("prlimit", "--nproc=12", *stranger.before)
     stranger.write_spec("roles: {worker: {replicas: 30, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     stranger.run("train", "-d")
@@ -150,9 +150,7 @@ def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(st
 
 
 @pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
-def test_a_line_for_which_there_are_not_enough_descriptors_is_ended_and_says_why(
-    workspace: Workspace, number: int
-) -> None:
+def test_a_run_with_too_few_descriptors_fails_with_the_reason(workspace: Workspace, number: int) -> None:
     workspace.before = ("prlimit", f"--nofile={number}:{number}")
     run = workspace.train("roles: {worker: {replicas: 40, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     run.wait_for(Phase.FAILED)

@@ -93,7 +93,7 @@ def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(proj
     run.wait_for(Phase.FAILED)
 
 
-def test_a_spec_without_a_budget_gets_one_for_the_drill_and_is_told_so(project: Workspace) -> None:
+def test_a_spec_without_a_budget_gets_one_for_the_drill_with_a_notice(project: Workspace) -> None:
     project.write_spec(LINE.replace("restart: 1", ""))
     answer = project.run("drill", "--at-start")
     assert answer.code == 0, answer

@@ -65,7 +65,7 @@ def test_workers_that_finish_take_the_parameter_servers_along(workspace: Workspa
     assert workspace.run("wait", run.id).code == 0
 
 
-def test_a_critical_failure_takes_the_whole_line_down_with_everything_below_it(workspace: Workspace) -> None:
+def test_a_critical_failure_ends_all_replicas_with_their_child_processes(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
           chief: {run: "until [ -e $HERE/go ]; do sleep 0.05; done; exit 1"}

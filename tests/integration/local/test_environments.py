@@ -104,7 +104,7 @@ def test_uv_builds_it_once_and_is_told_what_pip_was_told(workspace: Workspace) -
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_run_is_building_while_its_line_waits_and_says_so(workspace: Workspace) -> None:
+def test_a_run_is_building_while_its_replicas_wait(workspace: Workspace) -> None:
     close_gate(workspace)
     run = workspace.train(SPEC)
     workspace.wait_numbers("calls", 1)
@@ -188,7 +188,7 @@ def test_a_supervisor_that_dies_while_it_is_built_is_replaced_and_nothing_is_bui
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_supervisor_that_comes_back_where_its_python_is_not_found_lets_the_line_go_on(workspace: Workspace) -> None:
+def test_a_supervisor_that_returns_without_its_python_lets_replicas_run(workspace: Workspace) -> None:
     python = workspace.path / "tools" / "python3.97"
     python.write_text(f"#!/bin/sh\necho 3.97.0 {os.path.realpath(sys.executable)}\n")
     python.chmod(0o755)

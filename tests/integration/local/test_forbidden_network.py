@@ -98,7 +98,7 @@ def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_
     )
 
 
-def test_a_line_with_too_few_descriptors_for_its_network_is_ended_and_says_why(workspace: Workspace) -> None:
+def test_a_run_with_too_few_descriptors_for_its_network_fails_with_the_reason(workspace: Workspace) -> None:
     workspace.before = ("prlimit", "--nofile=30:30")
     run = workspace.train(f"{SPEC}\nroles: {{worker: 20}}")
     run.wait_for(Phase.FAILED)

@@ -114,7 +114,7 @@ except EngineError as error:
 """
 
 
-def test_root_with_the_home_of_a_user_is_told_to_name_a_folder_of_its_own(stranger: Workspace) -> None:
+def test_root_with_the_home_of_a_user_gets_a_hint_to_set_its_own_folder(stranger: Workspace) -> None:
     """As with `sudo` that keeps HOME: what the user planted there would be executed by root."""
     stranger.train("run: 'true'").wait_for(Phase.FINISHED)
     user, stranger.before = stranger.before, ()

@@ -51,7 +51,7 @@ time.sleep(1000)
 """
 
 
-def test_a_line_that_hangs_is_looked_at_stopped_and_charged_to_its_own_budget(workspace: Workspace) -> None:
+def test_a_hung_run_is_dumped_stopped_and_charged_to_its_own_budget(workspace: Workspace) -> None:
     workspace.write("sleeper.py", SLEEPER)
     run = workspace.train("""
         roles: {worker: 2}
@@ -94,7 +94,7 @@ while True:
     assert re.match(r"no step for \d.*, since step 30", run.cause.exit.message)
 
 
-def test_a_line_that_computes_or_writes_in_silence_is_left_alone(workspace: Workspace) -> None:
+def test_a_run_that_computes_or_writes_without_output_is_not_hung(workspace: Workspace) -> None:
     workspace.write(
         "busy.py",
         """
@@ -160,7 +160,7 @@ def test_stacks_of_a_running_run_are_shown_and_it_continues(workspace: Workspace
     assert (gone.code, "there are no stacks" in gone.err) == (4, True)
 
 
-def test_a_supervisor_that_returns_to_a_line_that_hangs_sees_it_to_its_end(workspace: Workspace) -> None:
+def test_a_supervisor_that_returns_to_a_hung_run_ends_it(workspace: Workspace) -> None:
     workspace.write("sleeper.py", SLEEPER)
     run = workspace.train("""
         run: python sleeper.py

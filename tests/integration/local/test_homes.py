@@ -60,7 +60,7 @@ def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(workspace: Wor
     assert workspace.runs() == []
 
 
-def test_a_supervisor_without_the_secrets_sees_a_line_through_but_starts_none(workspace: Workspace) -> None:
+def test_a_supervisor_without_the_secrets_watches_replicas_but_starts_none(workspace: Workspace) -> None:
     spec = "run: until [ -e $HERE/go ]; do sleep 0.05; done; exit 1\nenv: {TOKEN: {from: MY_TOKEN}}\nrestart: 1"
     run = workspace.train(spec, env={"MY_TOKEN": SECRET})
     run.wait_started()

@@ -48,7 +48,7 @@ def start(workspace: Workspace, spec: str, up: int) -> Run:
 
 
 @pytest.mark.parametrize("victim", ["chief.0", "worker.1", "ps.0"])
-def test_a_replica_that_is_killed_takes_the_line_along_and_is_named(workspace: Workspace, victim: str) -> None:
+def test_a_killed_replica_ends_the_run_and_is_named_as_the_cause(workspace: Workspace, victim: str) -> None:
     run = start(workspace, LINE, up=4)
     os.kill(run.pid(victim), signal.SIGKILL)
     state = run.wait_for(Phase.FAILED)
@@ -237,7 +237,7 @@ def test_a_supervisor_killed_before_all_replicas_started_is_replaced_and_the_gan
     assert len(set(pids)) == 24
 
 
-def test_a_supervisor_killed_while_the_line_is_stopped_is_replaced_and_the_line_still_ends(
+def test_a_supervisor_killed_while_replicas_stop_is_replaced_and_they_still_end(
     workspace: Workspace,
 ) -> None:
     run = start(workspace, STUBBORN.replace("grace: 1h", GRACE), up=2)
@@ -439,7 +439,7 @@ def test_a_foreground_train_that_is_killed_leaves_the_run(workspace: Workspace) 
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_foreground_train_tells_that_its_supervisor_is_gone_and_leaves_with_another_code_than_a_failed_run(
+def test_a_foreground_train_reports_a_lost_supervisor_with_its_own_exit_code(
     workspace: Workspace,
 ) -> None:
     workspace.write_spec("run: echo begun; exec sleep 1000")

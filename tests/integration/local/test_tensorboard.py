@@ -193,7 +193,7 @@ def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: Workspace) 
     assert environments(offline) == []
 
 
-def test_where_that_cannot_be_built_the_python_of_the_line_serves(offline: Workspace) -> None:
+def test_where_that_cannot_be_built_the_python_of_the_run_serves(offline: Workspace) -> None:
     python = find_python("tensorboard")
     wait = "import os, time\\nwhile not os.path.exists(os.environ['HERE'] + '/go'): time.sleep(0.01)"
     seen = os.path.relpath(python, offline.project)

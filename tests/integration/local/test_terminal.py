@@ -50,7 +50,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(workspace: Worksp
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_second_ctrl_c_while_the_line_is_on_the_screen_ends_the_run(
+def test_a_second_ctrl_c_while_the_replicas_are_shown_ends_the_run(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write_spec(WAITING)

@@ -135,7 +135,7 @@ def test_the_time_of_a_run_goes_on_while_it_waits(machine: Workspace) -> None:
     end(first)
 
 
-def test_a_supervisor_that_is_killed_while_it_waits_leaves_no_place_in_line(machine: Workspace) -> None:
+def test_a_supervisor_that_is_killed_while_it_waits_leaves_the_queue(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")

@@ -168,7 +168,7 @@ def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: 
     assert [each.exit.code for each in stage.told if isinstance(each, ReplicaExited)] == [1, 2, 2]
 
 
-def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -> None:
+def test_a_session_that_resumes_an_incarnation_computes_its_state(tmp_path: Path) -> None:
     first = Stage(tmp_path)
     first.start(play(FakeBehavior((Line("one"), Line("two", HOUR)), Exit(code=7), 2 * HOUR)))
     second = Stage(tmp_path, SimulatedTimeLoop(1000.0 + 5 * HOUR))
@@ -180,7 +180,7 @@ def test_whoever_takes_a_life_up_works_out_what_it_has_come_to(tmp_path: Path) -
 @pytest.mark.parametrize(
     "exit_", [Exit(code=3), Exit(signal=9, message="why", out_of_memory=True), Exit(message="its host is gone")]
 )
-def test_an_end_is_told_in_full_to_whoever_comes_later(tmp_path: Path, exit_: Exit) -> None:
+def test_an_end_is_reported_in_full_to_a_later_supervisor(tmp_path: Path, exit_: Exit) -> None:
     for _ in range(2):
         stage = Stage(tmp_path)
         stage.start(play(FakeBehavior(exit=exit_)))
@@ -197,7 +197,7 @@ def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
     assert second.told == [STARTED, ended(Exit(signal=15), 1060.0)]
 
 
-def test_nobody_lives_through_a_restart_of_the_machine(tmp_path: Path) -> None:
+def test_no_replica_survives_a_restart_of_the_machine(tmp_path: Path) -> None:
     first = Stage(tmp_path)
     first.start(play(ENDLESS))
     trace = first.folder / TRACE
@@ -222,7 +222,7 @@ def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
     assert (third.log(), trace.read_bytes()) == ("anew\n", whole)
 
 
-def test_it_is_there_by_its_name_and_nobody_is_told_to_use_it(tmp_path: Path) -> None:
+def test_it_is_found_by_its_name_and_not_listed(tmp_path: Path) -> None:
     assert isinstance(open_engine("fake", Site(tmp_path, tmp_path, 1)), FakeEngine)
     with pytest.raises(EngineError) as refused:
         open_engine("slurm", Site(tmp_path, tmp_path, 1))
@@ -283,7 +283,7 @@ def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
     assert ends == [1000.0 + 7200.0] * 3
 
 
-def test_tensorboard_is_played_beside_a_line_and_taken_up(tmp_path: Path) -> None:
+def test_tensorboard_is_simulated_and_resumed(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     plan = play(ENDLESS)
     stage.clock.wait(stage.session.serve(plan))
@@ -303,7 +303,7 @@ class BlindSession(FakeSession):
     serve = None  # type: ignore[assignment]  # it does not have this ability
 
 
-def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_path: Path) -> None:
+def test_where_nothing_can_be_shown_only_an_explicit_request_is_reported(tmp_path: Path) -> None:
     plan = play(FakeBehavior(after_seconds=HOUR))
     write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
     asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindSession)
@@ -315,7 +315,7 @@ def test_where_nothing_can_be_shown_who_asks_for_it_is_told_and_nobody_else(tmp_
     assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())
 
 
-def test_a_line_that_writes_summaries_is_shown_to_its_end(tmp_path: Path) -> None:
+def test_a_run_that_writes_summaries_is_shown_until_it_ends(tmp_path: Path) -> None:
     plan = play(FakeBehavior(after_seconds=HOUR)).replace(tensorboard=None)
     write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
     supervisor = see_through(plan, tmp_path)

@@ -82,7 +82,7 @@ def test_this_machine_has_something_to_give() -> None:
         ("", {"DRUMLINE_GPUS": "0,1,2", "CUDA_VISIBLE_DEVICES": "2,1"}, "2 1"),
     ],
 )
-def test_gpus_are_those_there_are_and_of_them_those_that_whoever_launches_may_see(
+def test_gpus_are_those_of_the_machine_that_the_launching_process_may_see(
     tmp_path: Path, nodes: str, environ: dict[str, str], expected: str
 ) -> None:
     root = machine(tmp_path, {f"dev/{name}": "" for name in nodes.split()})

@@ -90,14 +90,14 @@ def test_a_container_sees_a_part_of_the_tree(root: str, own: str, inside: str, t
         ("0::/\n", "/", "the own cgroup / is not mounted"),
     ],
 )
-def test_a_group_that_cannot_be_seen_is_no_ground(cgroups: str, root: str, sentence: str, tmp_path: Path) -> None:
+def test_a_cgroup_that_is_not_visible_cannot_be_used(cgroups: str, root: str, sentence: str, tmp_path: Path) -> None:
     mounts = mount("cgroup", tmp_path, root=root, options="rw,memory")
     with pytest.raises(NoCgroupError) as refused:
         find_cgroup_parent(cgroups, mounts, privileged=True)
     assert str(refused.value) == sentence
 
 
-def test_version_2_is_our_own_group_once_everybody_in_it_has_gone_aside(tmp_path: Path) -> None:
+def test_version_2_uses_the_own_group_after_moving_its_processes(tmp_path: Path) -> None:
     own = delegated(tmp_path / "user.slice" / "run-1.scope")
     group(own / ASIDE, {"cgroup.procs": ""})
     ground = find_cgroup_parent("0::/user.slice/run-1.scope\n", mount("cgroup2", tmp_path), privileged=False)
@@ -118,7 +118,7 @@ def test_a_group_that_has_limited_ones_below_it_is_used_as_it_is(tmp_path: Path)
     assert not (own / ASIDE).exists()
 
 
-def test_root_takes_no_group_that_was_not_left_to_it(tmp_path: Path) -> None:
+def test_root_uses_only_delegated_cgroups(tmp_path: Path) -> None:
     own = delegated(tmp_path / "session-3.scope")
     with pytest.raises(
         NoCgroupError, match=r"is not delegated to this user; `systemd-run --scope -p Delegate=yes drumline"
@@ -141,7 +141,7 @@ def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
         assert prepare(own, privileged=True) == own
 
 
-def test_a_group_without_the_memory_controller_says_who_gives_one(tmp_path: Path) -> None:
+def test_a_cgroup_without_the_memory_controller_gets_a_hint_to_systemd(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own")
     (own / "cgroup.controllers").write_text("cpu pids\n")
     with pytest.raises(NoCgroupError) as refused:
@@ -227,7 +227,9 @@ CONTROL = "oom_kill_disable 0\nunder_oom 0\noom_kill {}\n"
         ({"memory.oom_control": "oom_kill_disable 0\nunder_oom 0\n"}, {}),  # before Linux 4.13
     ],
 )
-def test_the_kernel_counts_whom_it_ended(files: dict[str, str], told: dict[str, object], tmp_path: Path) -> None:
+def test_the_kernel_counts_the_processes_it_killed(
+    files: dict[str, str], told: dict[str, object], tmp_path: Path
+) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     assert out_of_memory(str(tmp_path)) == told

@@ -82,7 +82,7 @@ def test_parts_of_cores_add_up() -> None:
     assert total_claim(plan_of("roles: {worker: 10}\nresources: {cpus: 0.1}")).cpus == 1000
 
 
-def test_a_line_asks_for_what_all_its_replicas_ask_for() -> None:
+def test_a_run_asks_for_the_sum_of_its_replicas_requests() -> None:
     plan = plan_of(
         "roles: {chief: 1, worker: {replicas: 2, first: {resources: {gpus: 3}}}, ps: {resources: {memory: 1GiB}}}\n"
         "resources: {cpus: 2, gpus: 1}"
@@ -121,6 +121,6 @@ def test_a_machine_without_gpus_has_none() -> None:
     assert shortage == "the run asks for 1 gpu (1 worker with 1), this machine has none"
 
 
-def test_runs_stand_in_line_by_their_numbers() -> None:
+def test_runs_queue_by_their_numbers() -> None:
     assert sorted(["10", "9", "7.10", "7.9", "7"], key=queue_order) == ["7", "7.9", "7.10", "9", "10"]
     assert sorted(["8.bcdfg", "7.x2b4z", "7.bcdfg"], key=queue_order) == ["7.bcdfg", "7.x2b4z", "8.bcdfg"]

@@ -81,7 +81,7 @@ def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
     second.release()
 
 
-def test_who_waits_is_woken_when_whoever_is_in_its_way_releases_dies_or_begins(workspace: Workspace) -> None:
+def test_a_waiting_run_is_woken_when_a_run_before_it_releases_dies_or_begins(workspace: Workspace) -> None:
     first, second, third = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(HALF, MACHINE)
@@ -103,7 +103,7 @@ def test_who_waits_is_woken_when_whoever_is_in_its_way_releases_dies_or_begins(w
     third.release()
 
 
-def test_a_claim_is_held_as_long_as_a_keeper_lives_whatever_happens_to_supervisors(workspace: Workspace) -> None:
+def test_a_claim_is_held_while_a_keeper_runs_even_without_a_supervisor(workspace: Workspace) -> None:
     first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(Claim(gpus=2), MACHINE)
     keeper = os.dup(*first.descriptors)
@@ -122,7 +122,7 @@ def test_a_claim_is_held_as_long_as_a_keeper_lives_whatever_happens_to_superviso
     second.release()
 
 
-def test_what_nobody_has_any_more_is_no_claim_and_is_removed(workspace: Workspace) -> None:
+def test_a_stale_entry_is_no_claim_and_is_removed(workspace: Workspace) -> None:
     first, waiting, second = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     waiting.claim(ALL, MACHINE)
@@ -136,7 +136,7 @@ def test_what_nobody_has_any_more_is_no_claim_and_is_removed(workspace: Workspac
     second.release()
 
 
-def test_a_supervisor_that_comes_back_too_late_stands_where_it_stood(workspace: Workspace) -> None:
+def test_a_supervisor_that_returns_too_late_keeps_its_place_in_the_queue(workspace: Workspace) -> None:
     first, second, third = (workspace.ledger(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(ALL, MACHINE)
@@ -163,7 +163,7 @@ def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -
         ledger.release()
 
 
-def test_another_boot_or_machine_has_a_ledger_of_its_own(workspace: Workspace) -> None:
+def test_another_boot_or_machine_has_its_own_registry(workspace: Workspace) -> None:
     here, there = workspace.ledger("1"), workspace.ledger("2", boot="b2")
     assert here.claim(ALL, MACHINE) == there.claim(ALL, MACHINE) == ""
     die(here)
@@ -188,7 +188,7 @@ def test_another_boot_or_machine_has_a_ledger_of_its_own(workspace: Workspace) -
         "[" * 100_000,
     ],
 )
-def test_a_torn_entry_is_nobodys_and_is_removed(workspace: Workspace, text: str) -> None:
+def test_an_incomplete_entry_is_stale_and_removed(workspace: Workspace, text: str) -> None:
     first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(ALL, MACHINE)
     (workspace.home / "ledger" / "b1" / "1.json").write_text(text)
@@ -199,7 +199,7 @@ def test_a_torn_entry_is_nobodys_and_is_removed(workspace: Workspace, text: str)
     second.release()
 
 
-def test_files_that_are_no_entries_stop_nobody(workspace: Workspace) -> None:
+def test_files_that_are_not_entries_block_no_run(workspace: Workspace) -> None:
     folder = workspace.home / "ledger" / "b1"
     (folder / "directory.json").mkdir(parents=True)
     for name in ("1.holds", "1.waits", ".json", "x.json", "1.new", "\udc80.json", "noise"):
@@ -212,7 +212,7 @@ def test_files_that_are_no_entries_stop_nobody(workspace: Workspace) -> None:
     ledger.release()
 
 
-def test_what_is_written_into_a_fifo_is_heard_by_nobody(workspace: Workspace) -> None:
+def test_data_written_into_a_fifo_is_ignored(workspace: Workspace) -> None:
     first, second = workspace.ledger("1"), workspace.ledger("2")
     first.claim(ALL, MACHINE)
     (fifo,) = first.descriptors
@@ -222,7 +222,7 @@ def test_what_is_written_into_a_fifo_is_heard_by_nobody(workspace: Workspace) ->
     second.release()
 
 
-def test_a_ledger_that_cannot_be_kept_says_where(workspace: Workspace) -> None:
+def test_a_registry_that_cannot_be_written_is_an_error_with_its_path(workspace: Workspace) -> None:
     workspace.home.write_text("a file")
     with pytest.raises(EngineError, match=r"claims cannot be kept in .*/home/ledger: Not a directory"):
         workspace.ledger("1").claim(ALL, MACHINE)

@@ -17,7 +17,7 @@ def launch_of(text: str) -> Launch:
     return launch
 
 
-def test_a_launch_stands_above_what_whoever_launches_has() -> None:
+def test_a_launch_overrides_the_environment_of_the_launching_process() -> None:
     env = complete_environment(launch_of("env: {A: spec}"), {"A": "mine", "B": "mine"})
     assert (env["A"], env["B"], env["DRUMLINE_ROLE"]) == ("spec", "mine", "worker")
 
@@ -27,7 +27,7 @@ def test_the_python_that_launches_comes_first_in_path(path: dict[str, str], expe
     assert complete_environment(launch_of(""), path)["PATH"] == expected
 
 
-def test_a_secret_is_what_whoever_launches_has_under_that_name() -> None:
+def test_a_secret_has_the_value_of_the_launching_environment() -> None:
     env = complete_environment(launch_of("env: {TOKEN: {from: MINE}, MINE: other}"), {"MINE": "s3cret"})
     assert (env["TOKEN"], env["MINE"]) == ("s3cret", "other")
 

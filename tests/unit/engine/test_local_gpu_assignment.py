@@ -45,7 +45,7 @@ def warnings(text: str, machine: str, own: str = "", taken: str = "") -> list[st
         ("roles: {worker: 1}\nresources: {gpus: 4}", "01", "0101", "", "worker.0=0,1"),
     ],
 )
-def test_as_many_as_asked_and_of_the_rest_an_even_share_for_those_who_compute(
+def test_replicas_get_the_gpus_they_ask_for_and_the_rest_is_shared_evenly(
     text: str, machine: str, own: str, taken: str, expected: str
 ) -> None:
     assert gpus(text, machine, own, taken) == expected
@@ -74,7 +74,7 @@ def test_as_many_as_asked_and_of_the_rest_an_even_share_for_those_who_compute(
         ("roles: {worker: 1, ps: 1}\nresources: {gpus: 0}", "01", "", "01", []),
     ],
 )
-def test_what_is_not_as_one_would_think_is_said(
+def test_unexpected_assignments_are_warned_of(
     text: str, machine: str, own: str, taken: str, expected: list[str]
 ) -> None:
     assert warnings(text, machine, own, taken) == expected
@@ -124,7 +124,7 @@ def test_a_local_rank_of_torch_fits_what_the_replica_sees(tmp_path: Path, machin
         assert int(str(env["LOCAL_WORLD_SIZE"])) in range(1, len(several) + 1)
 
 
-def test_jax_is_told_to_use_all_gpus_of_its_own(tmp_path: Path) -> None:
+def test_jax_uses_all_gpus_of_its_replica(tmp_path: Path) -> None:
     env = envs("framework: jax\nroles: {worker: 2}", "0123", tmp_path)
     assert [(each["CUDA_VISIBLE_DEVICES"], each["JAX_LOCAL_DEVICE_IDS"]) for each in env.values()] == [
         ("0,1", "0,1"),

@@ -84,13 +84,13 @@ def test_cuda_shows_the_devices_that_are_named_up_to_the_first_that_is_not_there
 
 
 @pytest.mark.parametrize("memory", [None, {}, {70001: GIB}], ids=["not counted", "nobody named", "other numbers"])
-def test_where_processes_cannot_be_told_apart_who_has_a_gpu_alone_has_all_of_it(memory: dict[int, int] | None) -> None:
+def test_without_usage_by_process_a_replica_alone_on_a_gpu_has_all_of_it(memory: dict[int, int] | None) -> None:
     unclear = device(memory=memory, shares=None)
     assert usages([unclear], FIRST) == [GpuUsage(0.9, 10 * GIB, 80 * GIB, 1, is_whole=True)]
     assert usages([unclear], FIRST, SECOND) == [GpuUsage(None, None, 80 * GIB, 1)] * 2
 
 
-def test_who_uses_nothing_of_a_gpu_is_told_so_where_numbers_are_the_machines_own() -> None:
+def test_no_use_of_a_gpu_is_reported_in_the_initial_pid_namespace() -> None:
     idle = device(memory={}, shares={})
     assert usages([idle], FIRST, SECOND, is_initial=True) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
     taken = device(memory={30: GIB}, shares={30: 1.0})  # by somebody whom we can see
@@ -144,7 +144,7 @@ def children(besides: set[int]) -> set[int]:
 
 
 @pytest.mark.usefixtures("modules")
-def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> None:
+def test_a_child_reads_the_gpus_and_ends_when_its_connection_is_closed() -> None:
     before = children(set())
     loop = SteppedLoop()
     surveyor = GpuPoller(loop, "made_up")
@@ -160,7 +160,7 @@ def test_a_child_looks_at_the_gpus_and_leaves_when_nobody_asks_any_more() -> Non
 
 
 @pytest.mark.usefixtures("modules")
-def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> None:
+def test_where_nvml_cannot_be_opened_nothing_is_known_and_no_child_is_left() -> None:
     before = children(set())
     loop = SteppedLoop()
     surveyor = GpuPoller(loop, "no_nvml")
@@ -173,7 +173,7 @@ def test_where_nvml_cannot_be_opened_nothing_is_known_and_nobody_is_left() -> No
 
 
 @pytest.mark.usefixtures("modules")
-def test_nvml_that_hangs_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_hung_nvml_blocks_nothing(tmp_path: Path) -> None:
     before = children(set())
     os.mkfifo(tmp_path / "never")
     loop = SteppedLoop()
@@ -251,7 +251,7 @@ def test_a_device_is_read_as_far_as_it_tells() -> None:
     assert second == Device(1, "GPU-1aaa", 80 * GIB, 10 * GIB, None)
 
 
-def test_a_device_that_has_seen_nobody_work_says_so() -> None:
+def test_a_device_without_recent_work_reports_zero_use() -> None:
     def nobody() -> list[SimpleNamespace]:
         raise MadeUpError(MadeUpNvml.NVML_ERROR_NOT_FOUND)
 

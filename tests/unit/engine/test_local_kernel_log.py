@@ -34,6 +34,6 @@ def test_the_victim_is_named_by_its_number_and_its_time(log: str, words: str) ->
     assert find_oom_kill(records, 0, 36207.9) == ""
 
 
-def test_a_log_that_says_nothing_names_nobody() -> None:
+def test_a_log_without_evidence_names_no_peer() -> None:
     assert find_oom_kill([], 1, 1.0) == ""
     assert find_oom_kill(["", "6,1,2,-;", "SUBSYSTEM=pci", "3,1,1000000,-;Killed process 1 (x)"], 1, 1.0) == ""

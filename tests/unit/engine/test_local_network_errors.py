@@ -48,5 +48,5 @@ def test_a_permission_that_is_missing_is_explained_by_what_is_set(
         ("veth", errno.ENOMEM, "Cannot allocate memory (veth)"),
     ],
 )
-def test_any_other_refusal_is_said_in_words(tmp_path: Path, step: str, number: int, expected: str) -> None:
+def test_other_errors_are_explained(tmp_path: Path, step: str, number: int, expected: str) -> None:
     assert explain_network_error(step, number, proc=tmp_path, root=False) == START + expected

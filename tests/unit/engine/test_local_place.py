@@ -76,7 +76,7 @@ def test_picked_ports_differ_and_are_none_that_the_kernel_gives_away(tmp_path: P
     assert all(port >= 10_000 and not first <= port <= last for port in picked.values())
 
 
-def test_a_port_that_somebody_serves_is_not_picked(tmp_path: Path) -> None:
+def test_a_port_with_a_listener_is_not_picked(tmp_path: Path) -> None:
     with socket.socket() as server:
         with placed("", tmp_path) as placement:
             (free,) = (place.port for place in placement.values())
@@ -97,7 +97,7 @@ def test_two_placements_at_once_share_no_port(tmp_path: Path) -> None:
                 claim.close()
 
 
-def test_a_line_that_is_only_looked_at_holds_nothing(tmp_path: Path) -> None:
+def test_a_preview_claims_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path, tmp_path / "home", 8)
     _, claims = place(plan_of("roles: {worker: 5}"), site, hold=False)
     assert all(descriptor == -1 for claim in claims.values() for descriptor in claim.descriptors)
@@ -122,7 +122,7 @@ PRIVATE = "engine: {local: {network: private}}"
         ),
     ],
 )
-def test_in_a_private_network_everybody_has_an_address_and_no_port_is_taken(
+def test_in_a_private_network_every_replica_has_an_address_and_no_port_is_claimed(
     tmp_path: Path, text: str, expected: list[str]
 ) -> None:
     placement, claims = place(plan_of(f"{text}\n{PRIVATE}"), Site(tmp_path, tmp_path / "home", 8))
@@ -145,7 +145,7 @@ def test_an_attempt_under_way_keeps_its_private_addresses(tmp_path: Path) -> Non
         assert [each.address for each in placement.values()] == kept
 
 
-def test_everybody_is_on_this_machine_and_has_its_python(tmp_path: Path) -> None:
+def test_every_replica_is_on_this_machine_and_has_its_python(tmp_path: Path) -> None:
     with placed("roles: {worker: 2}", tmp_path) as placement:
         assert {(place.host, place.python_dir) for place in placement.values()} == {("127.0.0.1", "/venv/bin")}
 

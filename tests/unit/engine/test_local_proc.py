@@ -39,7 +39,7 @@ def test_a_process_is_what_the_kernel_says_whatever_it_is_called(proc: Proc) -> 
         assert stat.resident_pages == 10
 
 
-def test_whoever_ends_while_we_look_is_not_there(proc: Proc) -> None:
+def test_a_process_that_ends_meanwhile_is_left_out(proc: Proc) -> None:
     proc.add(7, 1)
     (proc.path / "8").mkdir()
     (proc.path / "9").mkdir()
@@ -47,7 +47,7 @@ def test_whoever_ends_while_we_look_is_not_there(proc: Proc) -> None:
     assert list(read_stats(str(proc.path))) == [7]
 
 
-def test_a_tree_is_everybody_below_the_oldest_child_first(proc: Proc) -> None:
+def test_a_tree_has_all_descendants_the_oldest_child_first(proc: Proc) -> None:
     proc.add(10, 1)  # a keeper
     proc.add(30, 10, start=300)  # an orphan that came to it
     proc.add(20, 10, start=200)

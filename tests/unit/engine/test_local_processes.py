@@ -31,7 +31,7 @@ class Deaf(SimulatedTimeLoop):
         """Nothing will be read."""
 
 
-def test_a_start_that_comes_after_the_supervisor_has_come_back_is_told_all_the_same(tmp_path: Path) -> None:
+def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) -> None:
     plan = gang("worker")
     (launch,) = bind(plan, placement_of(plan))
     folder = tmp_path / trace_dir(launch.replica.id, 0)
@@ -103,7 +103,7 @@ def kept(boot: str, code: int, at: float) -> str:
     return "".join(f"{json.dumps(each)}\n" for each in (*lines, {"over": True}))
 
 
-def test_ends_that_came_in_between_are_told_in_their_order_and_the_unseen_last(tmp_path: Path) -> None:
+def test_ends_in_between_are_reported_in_their_order_and_unrecorded_ones_last(tmp_path: Path) -> None:
     unseen = json.dumps({"keeper": 11, "boot": "now", "over": True}) + "\n"
     told = adopted(tmp_path, unseen, kept("now", 1, 5.5), kept("now", 2, 4.5))
     ends = [event for event in told if isinstance(event, ReplicaExited)]

@@ -89,7 +89,7 @@ def test_the_runtime_is_copied_by_its_content_and_works_alone(tmp_path: Path) ->
     assert said.stdout == f"{wanted.runtime}/drumline/runtime/__init__.py worker 0\n"
 
 
-def test_a_cache_that_cannot_be_written_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "cache").touch()
     wanted = find_environment(Environment(), Site(tmp_path, tmp_path / "home", 1, cache=tmp_path / "cache"), {})
     with pytest.raises(EngineError, match="cannot write"):

@@ -134,7 +134,7 @@ def test_the_script_starts_the_command_itself_with_its_exit_code(engine: Engine)
 
 
 @pytest.mark.parametrize("word", ["", "worker.2", "prepare", "*", "worker.0 "])
-def test_the_script_names_its_replicas_to_whoever_asks_for_another(engine: Engine, word: str) -> None:
+def test_the_script_lists_its_replicas_if_another_is_named(engine: Engine, word: str) -> None:
     plan = plan_of("roles: {worker: 2}")
     done = run_script(engine.render(plan, launch_all(engine, plan), "shell"), word, {"PATH": PATH})
     assert (done.returncode, done.stdout) == (2, b"")
@@ -158,7 +158,7 @@ def test_without_its_secret_a_replica_does_not_start_and_the_variable_is_named(
     assert done.stdout == b""
 
 
-def test_a_secret_comes_from_whoever_launches_whatever_the_spec_calls_its_own_variables(engine: Engine) -> None:
+def test_a_secret_comes_from_the_launching_environment_not_from_variables_of_the_spec(engine: Engine) -> None:
     plan = dumping(
         plan_of(
             "env: {A: {from: B}, B: {from: C}, C: plain}\nparameters: {d: 1}\nroles: {worker: {env: {E: {from: D}}}}"
@@ -184,7 +184,7 @@ def test_no_form_has_a_secret_in_it(engine: Engine, form: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_large_cluster_is_written_once_and_everybody_gets_it_whole(engine: Engine, shell: str) -> None:
+def test_a_large_cluster_is_written_once_and_every_replica_gets_all_of_it(engine: Engine, shell: str) -> None:
     plan = dumping(plan_of("port: 2222\nparameters: {cluster: mine}\nroles: {worker: 200, evaluator: 1}"))
     launches = launch_all(engine, plan)
     script = engine.render(plan, launches, "shell")
@@ -330,7 +330,7 @@ def test_data_that_is_there_is_not_prepared(engine: Engine, tmp_path: Path) -> N
     assert run_script(script, "prepare", {"PATH": PATH}).returncode == 0
 
 
-def test_a_preparation_is_told_as_data(engine: Engine, tmp_path: Path) -> None:
+def test_a_preparation_is_rendered_as_data(engine: Engine, tmp_path: Path) -> None:
     plan = plan_of("parameters: {size: 3}\ndata: {path: set, prepare: 'make-data {{ size }}'}")
     data = json.loads(engine.render(plan, launch_all(engine, plan), "json"))
     assert data["prepare"] == [
@@ -375,7 +375,7 @@ def test_the_longest_that_linux_passes_on_is_no_objection_and_starts(engine: Eng
     assert len(variables_of(done)["LONG"]) == 131_066
 
 
-def test_a_line_too_long_for_one_tf_config_is_objected_to(engine: Engine) -> None:
+def test_a_run_too_large_for_tf_config_is_a_problem(engine: Engine) -> None:
     plan = plan_of("port: 2222\nroles: {worker: 8000}")
     (problem,) = engine.problems(plan, launch_all(engine, plan))
     assert problem.message.startswith("TF_CONFIG of worker.0 has 144,297 bytes, more than the 131,071 ")

@@ -14,7 +14,7 @@ from drumline.run.rendezvous import Sockets
 
 
 @pytest.mark.parametrize(("family", "host"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_who_listens_and_who_has_called_is_seen(family: socket.AddressFamily, host: str) -> None:
+def test_listening_and_connected_sockets_are_found(family: socket.AddressFamily, host: str) -> None:
     if family is socket.AF_INET6 and not socket.has_ipv6:
         pytest.skip("there is no IPv6 here")
     try:
@@ -72,5 +72,5 @@ def test_a_child_that_listens_is_seen_with_its_port() -> None:
         os.waitpid(pid, 0)
 
 
-def test_whoever_is_gone_has_none() -> None:
+def test_an_ended_process_has_none() -> None:
     assert list(read_sockets({Incarnation(ReplicaId("worker", 0), 0): 4_000_001})) == []

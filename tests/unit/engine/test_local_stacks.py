@@ -90,7 +90,7 @@ def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -
     assert (found.kind, found.function, found.place) == (ActivityKind.ELSEWHERE, "rest", "rests.py:6")
 
 
-def test_without_py_spy_nobody_is_harmed_by_a_gentle_look(target: Target) -> None:
+def test_without_py_spy_a_gentle_dump_disturbs_no_replica(target: Target) -> None:
     save_stacks([target], None, gently=True, seconds=SECONDS)
     assert is_alive(target)
     assert not (target.folder / "stacks").exists()

@@ -48,7 +48,7 @@ processes.stop([Incarnation(ReplicaId("worker", 0), 1)], grace_seconds=1)
         ("", "", "out of memory"),
     ],
 )
-def test_want_of_memory_is_told_with_the_numbers_that_the_kernel_gave(
+def test_out_of_memory_is_reported_with_the_kernels_numbers(
     used: object, limit: object, words: str, tmp_path: Path
 ) -> None:
     trace = tmp_path / "keeper"
@@ -80,7 +80,7 @@ def test_a_keeper_that_cannot_enter_the_group_says_why_and_runs_the_replica(tmp_
         os.close(descriptor)
 
 
-def test_a_supervisor_that_comes_later_tells_of_it_too(tmp_path: Path) -> None:
+def test_a_later_supervisor_reports_it_too(tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "1" / "worker.0"
     folder.mkdir(parents=True)
     (folder / "keeper").write_text(

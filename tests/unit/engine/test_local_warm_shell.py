@@ -133,7 +133,7 @@ def compare(folder: Path, argv: Sequence[str]) -> bool:
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_line_starts_what_the_shell_starts(folder: Path, shell: str) -> None:
+def test_a_shell_command_resolves_to_what_the_shell_starts(folder: Path, shell: str) -> None:
     known = []
 
     @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
@@ -171,7 +171,7 @@ _INSERTED = st.builds(
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_nothing_but_python_is_ever_run_to_learn_what_a_line_starts(folder: Path, shell: str) -> None:
+def test_only_the_shell_runs_to_find_what_a_command_starts(folder: Path, shell: str) -> None:
     program = folder / "bin/program"
     program.write_text(f"#!/bin/sh\n: > {folder}/answers/run\n")
     program.chmod(0o755)
@@ -190,9 +190,7 @@ def test_nothing_but_python_is_ever_run_to_learn_what_a_line_starts(folder: Path
 
 @pytest.mark.parametrize("options", [["-c"], ["-e", "-c"], ["-ec"], ["-ce"], ["-euc"], ["-eu", "-o", "errexit", "-c"]])
 @pytest.mark.parametrize("shell", ["/bin/sh", "sh", "bash", "/bin/bash"])
-def test_a_shell_may_be_named_and_told_to_stop_at_errors_in_many_ways(
-    folder: Path, shell: str, options: list[str]
-) -> None:
+def test_a_shell_may_be_named_and_given_options_in_many_ways(folder: Path, shell: str, options: list[str]) -> None:
     assert compare(folder, [shell, *options, 'cd d && python -IS "$TELL" --x 1'])
 
 
@@ -242,7 +240,7 @@ def test_a_list_of_commands_starts_what_its_shell_starts(folder: Path) -> None:
         ("", "runs nothing, not Python"),
     ],
 )
-def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, reason: str) -> None:
+def test_a_shell_command_that_does_anything_else_is_never_run(folder: Path, line: str, reason: str) -> None:
     with pytest.raises(NotWarm, match=f"^its command for bash {reason}$"):
         asyncio.run(resolve_shell(["bash", "-c", line], environment(folder), str(folder)))
 
@@ -275,7 +273,7 @@ def test_a_line_that_does_anything_else_is_never_run(folder: Path, line: str, re
         ),
     ],
 )
-def test_a_shell_that_does_more_than_its_line_starts_cold(
+def test_a_shell_that_does_more_than_its_command_starts_cold(
     folder: Path, argv: list[str], env: dict[str, str], reason: str
 ) -> None:
     other = folder / "other"
@@ -317,7 +315,7 @@ def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> d
     return dict(asyncio.run(make_warm_request(kind, ["sh", "-c", line], env, str(folder / "work"))).env)
 
 
-def test_a_variable_that_a_line_sets_is_there_when_the_framework_is_imported(folder: Path) -> None:
+def test_a_variable_that_a_shell_command_sets_is_set_when_the_framework_is_imported(folder: Path) -> None:
     env = wish(folder, "export PYTHONPATH=$PWD/d:$HOME; OMP_NUM_THREADS=3 python x.py")
     assert env["OMP_NUM_THREADS"] == "3"
     assert env["PYTHONPATH"].split(":") == [str(folder / "work" / "d"), str(folder)]

@@ -115,7 +115,7 @@ def test_use_is_written_down_and_keeps_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path: Path) -> None:
+def test_environments_unused_for_long_are_removed_and_the_others_stay(tmp_path: Path) -> None:
     old, fresh, used = put(tmp_path, "old", days=31), put(tmp_path, "fresh", days=29), put(tmp_path, "used", days=90)
     (tmp_path / "mine").mkdir()
     with held(used, fcntl.LOCK_SH):
@@ -124,7 +124,7 @@ def test_what_nobody_used_for_long_goes_and_the_rest_stays(tmp_path: Path) -> No
     assert (tmp_path / "mine").exists()
 
 
-def test_what_an_interrupted_build_left_goes_at_once_unless_somebody_builds_there(tmp_path: Path) -> None:
+def test_an_incomplete_environment_is_removed_unless_it_is_being_built(tmp_path: Path) -> None:
     left, building = put(tmp_path, "left", mark=False), put(tmp_path, "building", mark=False)
     with held(building, fcntl.LOCK_EX):
         assert list(remove_unused(str(tmp_path), KEEP_SECONDS)) == []
@@ -142,7 +142,7 @@ def test_a_lock_that_was_removed_with_its_folder_is_not_taken_for_the_new_one(tm
     os.close(before)
 
 
-def test_a_root_that_cannot_be_made_is_told_in_a_sentence(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_made_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotBuilt, match=r"cannot build .*: Not a directory"):
         provide(f"{tmp_path}/file/root", PYTHON, ["six"])

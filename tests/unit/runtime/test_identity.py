@@ -51,7 +51,7 @@ def test_a_script_that_runs_alone_is_the_chief_and_only_worker() -> None:
         ("ps", "0", "chief.0", False),
     ],
 )
-def test_drumline_tells_who_one_is_whatever_the_framework(
+def test_role_and_index_come_from_drumline_with_any_framework(
     monkeypatch: pytest.MonkeyPatch, role: str, index: str, chief: str, *, is_chief: bool
 ) -> None:
     for name, value in (("ROLE", role), ("INDEX", index), ("CHIEF", chief), ("ATTEMPT", "2")):
@@ -124,7 +124,7 @@ def test_an_index_in_quotes_is_taken_as_tensorflow_takes_it() -> None:
     assert config.index == 1
 
 
-def test_only_those_whom_a_chief_gives_work_to_serve(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_replicas_with_a_coordinating_chief_serve(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime.serve_if_server()
     set_task(monkeypatch, WORKERS, "worker", 0)
     runtime.serve_if_server()

@@ -28,7 +28,7 @@ def pips_word(environ: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("named", ["", "named", "devnull", "absent"])
 @pytest.mark.parametrize("own", ["", ".config/pip/pip.conf", ".pip/pip.conf"])
-def test_whoever_overrules_the_others_for_pip_does_so_for_uv(named: str, own: str, tmp_path: Path) -> None:
+def test_settings_override_each_other_for_uv_as_for_pip(named: str, own: str, tmp_path: Path) -> None:
     environ = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_CONFIG_DIRS": str(tmp_path / "xdg")}
     write(tmp_path / "xdg/pip/pip.conf", "/everybodys")
     if own:

@@ -70,7 +70,7 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
     assert not is_alive(int((tmp_path / "child").read_text()))  # whose number the kernel may keep a moment longer
 
 
-def test_a_replica_whose_lease_is_renewed_lives_on_and_ends_as_it_likes(tmp_path: Path) -> None:
+def test_a_replica_with_a_renewed_lease_runs_until_its_own_end(tmp_path: Path) -> None:
     pid = _keep(tmp_path, f"until [ -e {tmp_path}/gate ]; do sleep 0.05; done; exit 3", 600.0)
     _renew_until(tmp_path, "keeper")
     assert os.waitpid(pid, os.WNOHANG) == (0, 0)

@@ -43,7 +43,7 @@ with report_missing_peers({"worker.1": "127.0.0.1:1"}):
 """
 
 
-def test_who_tells_ends_with_who_waits() -> None:
+def test_the_child_that_reports_ends_with_its_parent() -> None:
     read, write = os.pipe()
     argv = [sys.executable, "-c", WAIT]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write) as waits:

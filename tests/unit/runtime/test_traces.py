@@ -150,7 +150,7 @@ def test_the_chief_writes_to_the_folder_and_others_to_one_that_is_gone_in_the_en
     assert list(temporary.iterdir()) == []
 
 
-def test_who_may_not_write_beside_its_traces_writes_where_everybody_may(tmp_path: Path) -> None:
+def test_a_replica_that_cannot_write_to_its_trace_folder_uses_the_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     who = {"DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "worker.0"}
     where = {"TMPDIR": str(tmp_path / "tmp"), "DRUMLINE_TRACE": "/proc/self/fdinfo"}  # where not even root writes
@@ -183,7 +183,7 @@ def test_a_folder_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     assert done.stdout == f"{target}/__init__.py True\n", done.stderr
 
 
-def test_whoever_starts_replicas_pays_nothing_for_it() -> None:
+def test_starting_replicas_imports_none_of_it() -> None:
     tell = "import os, sys; before = set(sys.modules); import drumline.runtime; print(*set(sys.modules) - before)"
     done = run_script(tell, {})
     assert set(done.stdout.split()) == {"__future__", "drumline", "drumline.runtime"}, done.stderr
