@@ -29,5 +29,5 @@ def test_whatever_is_read_is_understood_or_refused_in_a_sentence(
 
 
 @pytest.mark.parametrize("seed", [2, 9, 11, 15, 18])
-def test_whoever_is_hurt_the_run_ends_and_nobody_is_left(seed: int) -> None:
+def test_after_any_fault_the_run_ends_and_no_process_is_left(seed: int) -> None:
     assert try_one(seed) in ("FINISHED", "FAILED", "KILLED", "nothing")

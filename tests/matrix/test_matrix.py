@@ -31,7 +31,7 @@ def test_the_few_that_stand_for_all_have_each_role_phase_and_fault_and_most_pair
     assert len(shown) >= len(there) / 2
 
 
-def test_a_run_that_must_not_finish_names_who_fell_and_one_that_goes_on_names_nobody() -> None:
+def test_a_run_that_must_not_finish_names_a_cause_and_one_that_continues_names_none() -> None:
     for cell in CELLS:
         expected = expect(cell)
         assert bool(expected.named) == bool(expected.unit or expected.phase is Phase.FAILED), cell

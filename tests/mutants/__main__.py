@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def all_mutants(modules: list[str]) -> list[Mutant]:
-    """All mutants of the modules whose path has one of these words."""
+    """All mutants of the modules with one of these words in their path."""
     files = source_files(SOURCE, PACKAGES)
     wanted = [each for each in files if not modules or any(word in str(each) for word in modules)]
     return [mutant for path in wanted for mutant in find_mutants(path)]

@@ -41,7 +41,7 @@ _PROMPT = "\x1b[32m$\x1b[0m \x1b[1m{}\x1b[0m\r\n"
 
 
 def record(commands: Sequence[str] = COMMANDS) -> list[list[Span]]:
-    """What a newcomer sees who types these in an empty folder."""
+    """What a terminal shows when these are typed in an empty folder."""
     screen = Screen(COLUMNS)
     with _newcomer() as (folder, env):
         for number, command in enumerate(commands):
@@ -53,7 +53,7 @@ def record(commands: Sequence[str] = COMMANDS) -> list[list[Span]]:
 
 @contextmanager
 def _newcomer() -> Iterator[tuple[Path, Mapping[str, str]]]:
-    """A folder to be in, and the variables of somebody who has only drumline; no run outlives it."""
+    """A folder to be in, and the variables of a user with drumline alone; no run outlives it."""
     with tempfile.TemporaryDirectory(prefix="drumline-session.") as top:
         folder = Path(top) / "digits"
         folder.mkdir()
@@ -92,5 +92,5 @@ def _read(terminal: int) -> Iterator[bytes]:
     while True:
         try:
             yield os.read(terminal, 65536)
-        except OSError:  # nobody has its other end any more
+        except OSError:  # no process has its other end any more
             return

@@ -131,7 +131,7 @@ def test_a_restart_is_warm_once_the_warm_process_is_ready(place: Place) -> None:
 
 
 @pytest.mark.parametrize("end", ["finished", "killed", "supervisor killed"])
-def test_a_warm_process_whose_run_ends_while_it_imports_is_not_left_behind(place: Place, end: str) -> None:
+def test_a_warm_process_with_a_run_that_ends_while_it_imports_is_not_left_behind(place: Place, end: str) -> None:
     workspace = place.workspace
     workspace.write("wait", "")
     run = workspace.train(place.spec.replace("[gated]", "[gated], keep: 0"))

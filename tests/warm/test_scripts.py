@@ -1,4 +1,4 @@
-"""A script from a warm process and the same script started by itself: nobody can tell them apart."""
+"""A script from a warm process and the same script started by itself: they cannot be told apart."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_script_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str
         "modules": "cold: see_modules.py uses sys.modules",
         "null": "cold: see_null.py is not text",
     }
-    # The stack of whoever dies by a signal has one frame more, at its bottom.
+    # The stack of a replica that dies by a signal has one frame more, at its bottom.
     bottom = re.compile(r'  File "[^"]*runtime/warm.py", line \d+ in <module>\n(?=(?:Aborted\n)?\Z)')
     warm["aborted"] = warm["aborted"]._replace(log=bottom.sub("", warm["aborted"].log))
     assert {name: outcome for name, outcome in warm.items() if outcome != cold[name]} == {

@@ -89,7 +89,7 @@ def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps
     assert not holds(warm, SECRET[::-1])
 
 
-def test_a_variable_whose_name_says_that_it_is_a_secret_is_left_out_too(workspace: Workspace) -> None:
+def test_a_variable_with_the_name_of_a_secret_is_left_out_too(workspace: Workspace) -> None:
     env = {"WANDB_API_KEY": SECRET, "AWS_SECRET_ACCESS_KEY": SECRET, "GITHUB_TOKEN": SECRET, "DB_PASSWORD": SECRET}
     run, seen = train(workspace, f"run: {sys.executable} show.py\nwarm: true", env)
     assert note(run) == "warm"

@@ -1,4 +1,4 @@
-"""Runs whose command is a line for a shell: they start warm, and are shown as the spec has them."""
+"""Runs with a line for a shell as their command: they start warm, and are shown as the spec has them."""
 
 from __future__ import annotations
 

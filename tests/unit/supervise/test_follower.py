@@ -22,7 +22,7 @@ from drumline.supervise.follower import Follower, find_remote
 from drumline.supervise.remote import answer
 from scaffold.past_runs import moments, running, write_run
 
-LIFE = "attempts/0/worker.0"
+TRACES = "attempts/0/worker.0"
 YES = b'{"ok": true}\n'
 
 
@@ -38,7 +38,7 @@ class Elsewhere:
         self.stops: list[StopRequested] = []
         self.control = ControlServer(self.there.socket_file, asyncio.get_running_loop(), self.stops.append)
         self._lock = take_lock(self.there.lock_file)
-        (self.there.path / LIFE).mkdir(parents=True)
+        (self.there.path / TRACES).mkdir(parents=True)
 
     async def start(self, order: bytes) -> bytes:
         raise AssertionError(order)
@@ -49,7 +49,7 @@ class Elsewhere:
         return await asyncio.to_thread(answer, self.there, request)
 
     def write(self, name: str, data: bytes) -> None:
-        (self.there.path / LIFE / name).write_bytes(data)
+        (self.there.path / TRACES / name).write_bytes(data)
 
     def leave(self) -> None:
         """Let the supervisor there be gone."""
@@ -108,7 +108,7 @@ def test_a_look_copies_what_there_is_now(tmp_path: Path) -> None:
             run.write("log", b"line\n" * (number + 1))
             await client.ask("look")
             assert (await client.hear(), await client.hear()) == (YES, DONE)
-            assert (run.here.path / LIFE / "log").read_bytes() == b"line\n" * (number + 1)
+            assert (run.here.path / TRACES / "log").read_bytes() == b"line\n" * (number + 1)
 
     here = follow(tmp_path, use)
     reach = read_reachability(here.path)
@@ -140,7 +140,7 @@ def test_a_stop_is_passed_on_and_answered_when_it_is(tmp_path: Path) -> None:
     follow(tmp_path, use)
 
 
-def test_who_watches_sees_new_samples(tmp_path: Path) -> None:
+def test_a_watching_command_gets_new_samples(tmp_path: Path) -> None:
     async def use(run: Elsewhere, client: Client) -> None:
         await client.ask("watch")
         assert await client.hear() == YES
@@ -149,7 +149,7 @@ def test_who_watches_sees_new_samples(tmp_path: Path) -> None:
         run.write("metrics", b"a sample")
         run.control.notify_watchers()
         assert await client.hear() == SAMPLED
-        assert (run.here.path / LIFE / "metrics").read_bytes() == b"a sample"
+        assert (run.here.path / TRACES / "metrics").read_bytes() == b"a sample"
 
     follow(tmp_path, use)
 
@@ -163,7 +163,7 @@ def test_stacks_are_saved_there_and_copied(tmp_path: Path) -> None:
         run.control.dump_stacks = save
         await client.ask("stacks")
         assert (await client.hear(), await client.hear()) == (YES, DONE)
-        assert (run.here.path / LIFE / "stacks").read_bytes() == b"in train.py"
+        assert (run.here.path / TRACES / "stacks").read_bytes() == b"in train.py"
 
     follow(tmp_path, use)
 

@@ -95,7 +95,7 @@ def test_a_line_in_which_one_works_or_speaks_is_not(tmp_path: Path) -> None:
     assert WatchedRun(tmp_path / "b", text, IDLE, IDLE.replace(lines=lines(1700, 20))).passes(1700 * 19) == []
 
 
-def test_a_report_is_a_sign_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_counts_as_activity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = WatchedRun(tmp_path, "worker framework=plain", IDLE)
     assert watched.passes(1500) == []
     monkeypatch.setenv(TRACE_DIR, str(tmp_path / trace_dir(FIRST, 0)))
@@ -121,12 +121,12 @@ def test_the_clock_begins_anew_with_an_attempt_and_stands_still_while_one_ends(t
     assert watched.passes(60)
 
 
-def test_nobody_hangs_who_never_may(tmp_path: Path) -> None:
+def test_a_run_without_a_limit_never_counts_as_hung(tmp_path: Path) -> None:
     assert WatchedRun(tmp_path, "worker framework=plain", IDLE, progress=None).passes(43200) == []
 
 
 @pytest.mark.parametrize(("second", "hangs"), [(WAITS, True), (SLEEPS, False), ("", False)])
-def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Path, second: str, hangs: bool) -> None:
+def test_a_replica_that_waits_busily_is_found_by_several_stack_dumps(tmp_path: Path, second: str, hangs: bool) -> None:
     acts = WORKS.replace(stacks=WAITS), WORKS.replace(stacks=second)
     watched = WatchedRun(tmp_path, "worker*2 framework=plain", *acts)
     assert watched.passes(1800 + 500) == []
@@ -136,14 +136,14 @@ def test_who_waits_busily_is_found_by_looking_at_stacks_many_times(tmp_path: Pat
         assert "though processors are busy" in str(told[0])
 
 
-def test_who_does_not_listen_and_does_nothing_keeps_the_line_from_forming(tmp_path: Path) -> None:
+def test_a_replica_that_neither_listens_nor_works_keeps_the_gang_from_forming(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE, IDLE.replace(listens=False))
     assert watched.passes(590) == []
     told = watched.passes(60)
     assert told[0] == RendezvousFailed(0, SECOND, "after 10m worker.1 does not listen on worker-1.fake:2222")
 
 
-def test_who_is_busy_is_waited_for_with_a_warning(tmp_path: Path) -> None:
+def test_a_busy_replica_is_waited_for_with_a_warning(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE, WORKS.replace(listens=False))
     assert watched.passes(590) == []
     (warned,) = watched.passes(3600)
@@ -164,7 +164,7 @@ def test_a_line_that_has_taken_a_step_has_formed(tmp_path: Path) -> None:
     assert watched.passes(3600) == []
 
 
-def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
+def test_saved_stacks_name_the_blocking_replica(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE.replace(stacks=SLEEPS))
     watched.told.clear()
     watched.loop.wait(
@@ -180,7 +180,7 @@ def test_stacks_that_were_saved_say_who_is_to_blame(tmp_path: Path) -> None:
     assert watched.told == [StacksTaken(0, SECOND, message)]
 
 
-def test_who_has_left_before_anybody_could_look_at_it_is_not_to_blame(tmp_path: Path) -> None:
+def test_a_replica_that_exited_before_the_stack_dump_is_not_the_cause(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, "worker*2", IDLE.replace(stacks=WAITS), IDLE)
     watched.told.clear()
     for has_ended in ((lambda _: False), (lambda _: True)):

@@ -20,7 +20,7 @@ from drumline.supervise.remote import answer
 from drumline.supervise.requests import read_state
 from scaffold.past_runs import finished, write_run
 
-LIFE = "attempts/0/worker.0"
+TRACES = "attempts/0/worker.0"
 
 
 class Copied:
@@ -61,7 +61,7 @@ def copied(tmp_path: Path) -> Copied:
 
 
 def test_journal_logs_and_what_else_is_shown_are_copied(copied: Copied) -> None:
-    files = {f"{LIFE}/{name}": name.encode() * 7 for name in ("log", "marks", "steps", "report", "error", "metrics")}
+    files = {f"{TRACES}/{name}": name.encode() * 7 for name in ("log", "marks", "steps", "report", "error", "metrics")}
     for name, data in {**files, "attempts/0/places": b"{}", "unreached": b"[]"}.items():
         copied.write(name, data)
     copied.update()
@@ -73,26 +73,26 @@ def test_journal_logs_and_what_else_is_shown_are_copied(copied: Copied) -> None:
 
 
 def test_what_is_here_is_not_asked_for_again(copied: Copied) -> None:
-    copied.write(f"{LIFE}/log", b"a" * 100_000)
+    copied.write(f"{TRACES}/log", b"a" * 100_000)
     copied.update()
     copied.asked.clear()
-    copied.write(f"{LIFE}/log", b"a" * 100_000 + b"more\n")
+    copied.write(f"{TRACES}/log", b"a" * 100_000 + b"more\n")
     copied.update()
-    (log,) = [piece for piece in copied.asked if piece.name == f"{LIFE}/log"]
+    (log,) = [piece for piece in copied.asked if piece.name == f"{TRACES}/log"]
     assert log.offset >= 99_000
-    assert copied.read(f"{LIFE}/log").endswith(b"amore\n")
-    assert len(copied.read(f"{LIFE}/log")) == 100_005
+    assert copied.read(f"{TRACES}/log").endswith(b"amore\n")
+    assert len(copied.read(f"{TRACES}/log")) == 100_005
 
 
 def test_a_log_that_is_longer_than_an_answer_is_copied_to_its_end(copied: Copied) -> None:
     data = bytes(range(256)) * (1 << 16)
-    copied.write(f"{LIFE}/log", data)
+    copied.write(f"{TRACES}/log", data)
     copied.update()
-    assert copied.read(f"{LIFE}/log") == data
+    assert copied.read(f"{TRACES}/log") == data
 
 
 def test_the_journal_never_says_more_than_the_logs(copied: Copied) -> None:
-    copied.write(f"{LIFE}/log", b"the last words\n")
+    copied.write(f"{TRACES}/log", b"the last words\n")
     copied.fails = lambda piece: piece.name.endswith("/log")
     with pytest.raises(EngineError):
         copied.update()
@@ -123,11 +123,11 @@ def test_a_journal_that_was_migrated_there_is_copied_anew(copied: Copied) -> Non
 
 
 def test_a_log_that_is_another_one_now_leaves_the_copy_as_it_is(copied: Copied) -> None:
-    copied.write(f"{LIFE}/log", b"what it said\n")
+    copied.write(f"{TRACES}/log", b"what it said\n")
     copied.update()
-    copied.write(f"{LIFE}/log", b"something else, and longer\n")
+    copied.write(f"{TRACES}/log", b"something else, and longer\n")
     copied.update()
-    assert copied.read(f"{LIFE}/log") == b"what it said\n"
+    assert copied.read(f"{TRACES}/log") == b"what it said\n"
 
 
 def test_only_replicas_of_the_plan_have_files(copied: Copied) -> None:
@@ -158,6 +158,6 @@ def test_a_journal_or_a_line_without_end_is_refused(copied: Copied) -> None:
 
 
 def test_a_file_that_is_larger_than_any_of_its_kind_is_left_out(copied: Copied) -> None:
-    copied.write(f"{LIFE}/report", b"{" * (1 << 20))
+    copied.write(f"{TRACES}/report", b"{" * (1 << 20))
     copied.update()
-    assert not (copied.here.path / LIFE / "report").exists()
+    assert not (copied.here.path / TRACES / "report").exists()

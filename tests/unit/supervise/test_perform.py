@@ -15,7 +15,7 @@ FIRST, SECOND = Incarnation(WORKER, 0), Incarnation(ReplicaId("worker", 1), 0)
 
 
 class Slow:
-    """An engine whose starts wait until they may go on, and everything that became of what was ordered."""
+    """An engine with starts that wait until they may continue, and everything that became of what was ordered."""
 
     def __init__(self) -> None:
         self.waits = asyncio.Event()

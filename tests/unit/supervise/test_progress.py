@@ -55,7 +55,7 @@ class WatchedRun:
             log.write(text)
 
     def look(self, *exited: ReplicaId) -> list[FirstStepTaken]:
-        """A tick, a second after the one before; or a look at who has exited, at once."""
+        """A tick, a second after the one before; or a check for exits, at once."""
         if exited:
             return list(self.watch.look(self.state, exited=frozenset(exited)))
         self.loop.pass_time(1)
@@ -164,7 +164,7 @@ def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert watched.loop.time() - 40 < taken.at_seconds < watched.loop.time() - 9
 
 
-def test_a_file_for_tensorboard_is_a_step_of_whoever_wrote_it(tmp_path: Path) -> None:
+def test_a_file_for_tensorboard_is_a_step_of_the_replica_that_wrote_it(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     trace = json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n"
     (watched.folder(WORKER) / "keeper").write_text(trace)
@@ -179,7 +179,7 @@ def test_a_file_for_tensorboard_is_a_step_of_whoever_wrote_it(tmp_path: Path) ->
     assert [taken.replica for taken in watched.look()] == [WORKER]
 
 
-def test_who_writes_much_that_tells_nothing_is_read_in_its_end(tmp_path: Path) -> None:
+def test_of_a_long_log_without_progress_the_end_is_read(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
     assert [taken.step for taken in watched.look()] == [9]

@@ -1,4 +1,4 @@
-"""When it is looked, what is written down of it, and that nothing of a life is lost or counted twice."""
+"""When it is looked, what is written down of it, and that nothing of an incarnation is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -81,13 +81,13 @@ def desk(tmp_path: Path) -> Desk:
     return Desk(tmp_path)
 
 
-def test_it_is_looked_every_few_seconds_and_each_second_while_somebody_watches(desk: Desk) -> None:
+def test_usage_is_sampled_every_few_seconds_and_each_second_while_it_is_watched(desk: Desk) -> None:
     assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
     assert desk.pass_seconds(100, watched=True) == 100 / WATCHED_SECONDS
     assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
 
 
-def test_whoever_begins_to_watch_waits_for_no_more_than_a_second(desk: Desk) -> None:
+def test_a_command_that_begins_to_watch_waits_for_no_more_than_a_second(desk: Desk) -> None:
     desk.pass_seconds(UNWATCHED_SECONDS + 1, watched=False)
     assert desk.pass_seconds(0.25, watched=True) == 1
 
@@ -101,9 +101,9 @@ def test_looks_that_take_long_are_few(desk: Desk) -> None:
     assert len(desk.samples) - before <= 100 / 1.0
 
 
-def test_samples_add_up_to_the_life_across_supervisors(desk: Desk) -> None:
+def test_samples_add_up_to_the_time_of_the_incarnation_across_supervisors(desk: Desk) -> None:
     desk.pass_seconds(20, watched=False)
-    desk.engine.now += 500  # nobody is there
+    desk.engine.now += 500  # without a supervisor
     desk.take_office()
     desk.pass_seconds(7, watched=True)
     asyncio.run(desk.sampler.write())
@@ -171,7 +171,7 @@ sys.stdin.read()
         assert family.stdout
         assert family.stdin
         family.stdout.readline()
-        keeper = family.pid  # whoever is below it is measured: the two children
+        keeper = family.pid  # all below it are measured: the two children
         first, again, watched = (
             next(iter(meter.measure({Incarnation(WORKER, 0): keeper}, watched=each))) for each in (False, False, True)
         )
@@ -185,11 +185,11 @@ sys.stdin.read()
     loop.close()
 
 
-def test_who_is_gone_is_not_measured_and_who_has_ended_is_known_by_its_trace() -> None:
+def test_a_missing_process_is_not_measured_and_an_ended_one_is_known_by_its_trace() -> None:
     meter = UsageSampler(SteppedLoop())
-    life = Incarnation(WORKER, 0)
-    assert list(meter.measure({life: 2**22 + 1}, watched=True)) == []
-    assert ended_usage(life, Trace(keeper=1)) is None  # it never became a process
-    usage = ended_usage(life, Trace(ticks=100, at_seconds=3.5, cpu_seconds=0.25))
+    incarnation = Incarnation(WORKER, 0)
+    assert list(meter.measure({incarnation: 2**22 + 1}, watched=True)) == []
+    assert ended_usage(incarnation, Trace(keeper=1)) is None  # it never became a process
+    usage = ended_usage(incarnation, Trace(ticks=100, at_seconds=3.5, cpu_seconds=0.25))
     assert usage
     assert (usage.at_seconds, usage.cpu_seconds, usage.memory_bytes) == (3.5, 0.25, None)

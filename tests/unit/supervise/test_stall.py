@@ -36,7 +36,7 @@ def steps(*times: float) -> tuple[Line, ...]:
 
 
 class WatchedRun:
-    """A fake run whose steps are watched, and what is told of it."""
+    """A fake run with watched steps, and what is reported of it."""
 
     def __init__(self, folder: Path, *acts: FakeBehavior, steps_seconds: float | None = None) -> None:
         self.loop = SimulatedTimeLoop()
@@ -111,20 +111,20 @@ def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) 
 
 def write_trace(folder: Path) -> Path:
     """Let the first worker be this process, since long ago; return the folder of its traces."""
-    life = folder / trace_dir(FIRST, 0)
-    life.mkdir(parents=True, exist_ok=True)
-    (life / TRACE).write_text(json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n")
-    os.utime(life / TRACE, (1.6e9, 1.6e9))
-    return life
+    traces = folder / trace_dir(FIRST, 0)
+    traces.mkdir(parents=True, exist_ok=True)
+    (traces / TRACE).write_text(json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n")
+    os.utime(traces / TRACE, (1.6e9, 1.6e9))
+    return traces
 
 
-def noted_steps(life: Path) -> list[int]:
+def noted_steps(traces: Path) -> list[int]:
     """Return the steps that were dated beside the log."""
-    return [step for _, _, step in STEP.iter_unpack((life / STEPS).read_bytes())]
+    return [step for _, _, step in STEP.iter_unpack((traces / STEPS).read_bytes())]
 
 
 def test_steps_that_are_only_in_files_of_tensorboard_may_be_two_minutes_late(tmp_path: Path) -> None:
-    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
+    watched, traces = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
     for number in range(1, 6):
         write_scalars(tmp_path / "output", "loss", [0.5] * (number + 1))
         assert watched.passes(10) == []
@@ -133,7 +133,7 @@ def test_steps_that_are_only_in_files_of_tensorboard_may_be_two_minutes_late(tmp
     assert isinstance(stalled, StepsStalled)
     assert stalled.step == 5
     assert 180 <= stalled.seconds < 186
-    assert noted_steps(life) == [1, 2, 3, 4, 5]
+    assert noted_steps(traces) == [1, 2, 3, 4, 5]
     write_scalars(tmp_path / "output", "loss", [0.5] * 7)
     assert [type(event) for event in watched.passes(10)] == [StepsResumed]
 
@@ -146,17 +146,17 @@ def test_a_limit_of_the_spec_waits_for_what_tensorboards_writers_keep_back(tmp_p
 
 
 def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
-    monkeypatch.setenv(TRACE_DIR, str(life))
+    watched, traces = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
+    monkeypatch.setenv(TRACE_DIR, str(traces))
     for number in range(1, 6):
         write_report(number, {"loss": 0.5})
         assert watched.passes(2) == []
     (stalled,) = watched.passes(70)
     assert isinstance(stalled, StepsStalled)
-    assert (stalled.step, noted_steps(life)) == (5, [1, 2, 3, 4, 5])
+    assert (stalled.step, noted_steps(traces)) == (5, [1, 2, 3, 4, 5])
 
 
 def test_what_a_log_names_is_dated_by_its_marks_alone(tmp_path: Path) -> None:
-    watched, life = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
+    watched, traces = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
     watched.passes(20)
-    assert not (life / STEPS).exists()
+    assert not (traces / STEPS).exists()

@@ -11,7 +11,7 @@ from scaffold.summaries import write_scalars
 
 
 class WatchedRun:
-    """A lookout by a clock of its own, and when it looked."""
+    """A watcher with a clock of its own, and when it looked."""
 
     def __init__(self, folder: str | None) -> None:
         self.loop = SimulatedTimeLoop()
@@ -56,7 +56,7 @@ def test_where_there_is_no_folder_yet_it_waits_for_one(tmp_path: Path) -> None:
     assert watched.told == [SummariesFound()]
 
 
-def test_it_leaves_when_nobody_asks_any_more(tmp_path: Path) -> None:
+def test_it_exits_when_no_request_comes_any_more(tmp_path: Path) -> None:
     watched = WatchedRun(str(tmp_path))
     watched.folder = None
     watched.loop.pass_time(5)

@@ -1,4 +1,4 @@
-"""A supervisor whose engine is slow: nothing else waits for it."""
+"""A supervisor with a slow engine: nothing else waits for it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_what_happens_while_hosts_are_asked_for_places_is_written_down_at_once(t
     trial.stop()
 
 
-def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_place_it(tmp_path: Path) -> None:
+def test_a_run_on_hosts_that_take_half_a_minute_to_place_it_ends_at_once(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.loop.pass_time(1)
     assert trial.stop() < 1
@@ -89,7 +89,7 @@ def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_place_it(tmp_path:
     assert trial.session.started == 0
 
 
-def test_a_run_ends_at_once_whose_hosts_take_half_a_minute_to_start_it(tmp_path: Path) -> None:
+def test_a_run_on_hosts_that_take_half_a_minute_to_start_it_ends_at_once(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.loop.pass_time(SLOW_SECONDS + 1)
     assert any(isinstance(event, AttemptPlaced) for event in trial.events)

@@ -1,4 +1,4 @@
-"""Watching: a supervisor knows for how long somebody looks, and whoever looks knows when there is something to see."""
+"""Watching: a supervisor knows how long it is watched, and a command knows when there is something to see."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(servers: li
     assert not server.asked
 
 
-def test_whoever_watches_waits_until_everybody_has_looked(servers: list[ServedControlSocket]) -> None:
+def test_a_watching_command_waits_until_all_runs_were_sampled(servers: list[ServedControlSocket]) -> None:
     watch = Watch()
     watch.follow([server.path for server in servers])
     for server in servers:
@@ -69,7 +69,7 @@ def test_whoever_watches_waits_until_everybody_has_looked(servers: list[ServedCo
     watch.close()
 
 
-def test_a_supervisor_that_leaves_keeps_nobody_waiting(servers: list[ServedControlSocket]) -> None:
+def test_a_supervisor_that_exits_keeps_no_command_waiting(servers: list[ServedControlSocket]) -> None:
     first, second = servers
     watch = Watch()
     watch.follow([server.path for server in servers])
@@ -81,11 +81,11 @@ def test_a_supervisor_that_leaves_keeps_nobody_waiting(servers: list[ServedContr
     first.close()
     watch.wait(60.0)
     assert not watch.is_answered
-    watch.follow([first.path])  # nobody is there
+    watch.follow([first.path])  # no supervisor is there
     assert not watch.is_answered
 
 
-def test_whoever_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedControlSocket]) -> None:
+def test_a_client_that_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedControlSocket]) -> None:
     server, _ = servers
     watch = Watch()
     watch.follow([server.path])
@@ -96,7 +96,7 @@ def test_whoever_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedC
     watch.close()
 
 
-def test_a_run_can_be_ended_while_somebody_watches(servers: list[ServedControlSocket]) -> None:
+def test_a_run_can_be_ended_while_it_is_watched(servers: list[ServedControlSocket]) -> None:
     server, _ = servers
     watch = Watch()
     watch.follow([server.path])
@@ -125,14 +125,14 @@ def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(servers: list[
 
 
 def connect_at_once(server: ServedControlSocket) -> socket.socket:
-    """A connection, with the supervisor taking those who wait as long as it takes any."""
+    """A connection, with the supervisor taking those that wait as long as it takes any."""
     server.loop.turn()
     connection = connect(server.path)
     assert connection
     return connection
 
 
-def test_a_supervisor_without_a_descriptor_for_who_comes_hears_it_later(servers: list[ServedControlSocket]) -> None:
+def test_a_supervisor_without_a_free_descriptor_accepts_a_connection_later(servers: list[ServedControlSocket]) -> None:
     server, _ = servers
     asker = connect(server.path)
     assert asker

@@ -53,15 +53,15 @@ def history(*, until: float | None = 40) -> list[tuple[Moment, Event]]:
 
 def write_log(folder: RunFolder, attempt: int, lines: list[tuple[float, str]], *, exact: bool = True) -> Path:
     """Write a log, each line with the mark that says by when it was there."""
-    life = folder.path / f"attempts/{attempt}/worker.0"
-    life.mkdir(parents=True, exist_ok=True)
+    traces = folder.path / f"attempts/{attempt}/worker.0"
+    traces.mkdir(parents=True, exist_ok=True)
     text, marks = b"", b""
     for seconds, said in lines:
         text += f"{said}\n".encode()
         marks += MARK.pack((NOON + seconds) * (1 if exact else -1), len(text))
-    (life / "log").write_bytes(text)
-    (life / "marks").write_bytes(marks)
-    return life
+    (traces / "log").write_bytes(text)
+    (traces / "marks").write_bytes(marks)
+    return traces
 
 
 def steps(first: int, last: int, begin: float, every: float = 1.0) -> list[tuple[float, str]]:
@@ -130,7 +130,7 @@ def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -
     assert goodput_of(folder).recomputed_seconds is None
 
 
-def test_steps_whose_time_nobody_saw_tell_nothing(tmp_path: Path) -> None:
+def test_steps_without_a_known_time_tell_nothing(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     write_log(folder, 0, steps(1, 15, 4), exact=False)
     assert goodput_of(folder).productive_seconds is None
@@ -145,10 +145,10 @@ def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
     assert (goodput.recomputed_steps, goodput.restarts) == (3, (RestartCost(1, 5, None, 0),))
 
 
-def test_a_report_tells_the_same_of_a_short_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_tells_the_same_of_a_short_incarnation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = write_run(tmp_path, 4, history()[:3])
-    life = write_log(folder, 0, [(2, "nothing that counts")])
-    monkeypatch.setenv(runtime.TRACE_DIR, str(life))
+    traces = write_log(folder, 0, [(2, "nothing that counts")])
+    monkeypatch.setenv(runtime.TRACE_DIR, str(traces))
     for step in range(1, 4):
         write_report(step, {}, now=lambda step=step: NOON + 4 + step)  # type: ignore[misc]
     goodput = goodput_of(folder, 30.0)
@@ -180,15 +180,15 @@ def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_b
     )
 
 
-def test_a_run_that_nobody_looks_after_has_no_life_yet(tmp_path: Path) -> None:
+def test_a_run_without_a_supervisor_has_no_incarnation_yet(tmp_path: Path) -> None:
     assert run_details(write_run(tmp_path, 4), at(1)).goodput is None
 
 
 def note_steps(folder: RunFolder, attempt: int, noted: Sequence[tuple[float, int]]) -> None:
     """Date steps beside a log, as a supervisor does for a script that reports or writes for TensorBoard."""
-    life = folder.path / f"attempts/{attempt}/worker.0"
-    life.mkdir(parents=True, exist_ok=True)
-    (life / "steps").write_bytes(b"".join(struct.pack(STEP_FORMAT, NOON + at, -1, step) for at, step in noted))
+    traces = folder.path / f"attempts/{attempt}/worker.0"
+    traces.mkdir(parents=True, exist_ok=True)
+    (traces / "steps").write_bytes(b"".join(struct.pack(STEP_FORMAT, NOON + at, -1, step) for at, step in noted))
 
 
 def test_what_lies_between_reported_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
@@ -224,8 +224,8 @@ def test_what_a_restart_lost_of_reported_steps_is_regained_when_they_are_reporte
 
 def test_the_validation_of_keras_counts_from_the_last_step_of_its_epoch(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
-    life = folder.path / "attempts/0/worker.0"
-    life.mkdir(parents=True)
+    traces = folder.path / "attempts/0/worker.0"
+    traces.mkdir(parents=True)
     text, marks = b"", b""
 
     def draw(seconds: float, piece: str) -> None:
@@ -239,8 +239,8 @@ def test_the_validation_of_keras_counts_from_the_last_step_of_its_epoch(tmp_path
             # The bar of a step is there at once; what ends its line comes with the next.
             draw(begin + step, "\b" * 40 + f"\n\x1b[1m{step}/10\x1b[0m ━━━━━━━━━━ 0s 1s/step - loss: 0.5")
         draw(begin + 20, "\b" * 40 + "\n10/10 ━━━━━━━━━━ 20s 1s/step - loss: 0.5 - val_loss: 0.4\n")
-    (life / "log").write_bytes(text)
-    (life / "marks").write_bytes(marks)
+    (traces / "log").write_bytes(text)
+    (traces / "marks").write_bytes(marks)
     goodput = goodput_of(folder, 44.0)
     assert (goodput.starting_seconds, goodput.evaluating_seconds, goodput.idle_seconds) == (5, 19, 0)
     assert goodput.productive_seconds == 44 - 5 - 19

@@ -66,7 +66,7 @@ def test_limits_add_up(tmp_path: Path) -> None:
     assert total.used.memory_total_bytes == 4 * GIB
 
 
-def test_who_does_not_run_uses_nothing_and_comes_last(tmp_path: Path) -> None:
+def test_a_replica_that_does_not_run_uses_nothing_and_comes_last(tmp_path: Path) -> None:
     _, _, fell, _ = moments()
     over = (fell, ReplicaExited(WORKER, 0, 0, Exit(0), fell.since_boot))
     folder = write_run(tmp_path, 4, two_workers(over), spec=TWO_WORKERS)
@@ -136,7 +136,7 @@ def test_a_mean_is_one_over_time() -> None:
     assert extent([USED], lambda sample: sample.gpu_share) is None
 
 
-def test_time_runs_in_even_steps_and_is_empty_where_nobody_looked() -> None:
+def test_time_runs_in_even_steps_and_is_empty_without_samples() -> None:
     samples = [Sample(at=1.0, seconds=1.0, cpu_seconds=2.0), Sample(at=4.0, seconds=1.0, cpu_seconds=1.0)]
     assert series(samples, cores, start=0.0, end=4.0, width=4) == [2.0, None, None, 1.0]
     assert series(samples, cores, start=0.0, end=4.0, width=2) == [2.0, 1.0]

@@ -1,4 +1,4 @@
-"""How far replicas are, from what lies in their folders, and who of them is behind."""
+"""How far replicas are, from what lies in their folders, and which of them are behind."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_log(folder: Path, text: str, at: float = NOON) -> None:
     os.utime(folder / "log", (at, at))
 
 
-def test_a_life_without_a_log_is_as_far_as_nobody_knows(tmp_path: Path) -> None:
+def test_the_progress_of_an_incarnation_without_a_log_is_unknown(tmp_path: Path) -> None:
     assert read_replica_progress(tmp_path, NOON) == ReplicaProgress()
     write_log(tmp_path, "loading data\n")
     assert read_replica_progress(tmp_path, NOON) == ReplicaProgress()
@@ -158,7 +158,7 @@ def test_what_was_not_counted_on_has_no_pace(tmp_path: Path, lines: list[str], e
     assert replica_progress.progress.step is not None
 
 
-def test_times_that_nobody_saw_are_no_pace(tmp_path: Path) -> None:
+def test_unknown_times_are_no_pace(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"step {step}/90 loss 1" for step in (10, 20, 30)], every=10, exact=False)
     assert read_replica_progress(tmp_path, at).pace is None
     (tmp_path / "marks").unlink()
@@ -220,7 +220,7 @@ def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, count
         ((paced(2),), []),
     ],
 )
-def test_who_is_much_slower_is_found_wherever_it_is(
+def test_a_much_slower_replica_is_found_wherever_it_is(
     by_replica: tuple[ReplicaProgress, ...], expected: list[int]
 ) -> None:
     assert behind(*by_replica) == expected
@@ -257,11 +257,13 @@ def behind(*by_replica: ReplicaProgress, role: str = "worker", age: float = 100.
         ((ReplicaProgress(), bar(300), report(1)), []),
     ],
 )
-def test_who_is_well_behind_the_middle_is_found(by_replica: tuple[ReplicaProgress, ...], expected: list[int]) -> None:
+def test_a_replica_well_behind_the_median_is_found(
+    by_replica: tuple[ReplicaProgress, ...], expected: list[int]
+) -> None:
     assert behind(*by_replica) == expected
 
 
-def test_who_was_only_silent_is_not_behind() -> None:
+def test_a_replica_that_was_only_silent_is_not_behind() -> None:
     assert behind(bar(500), bar(300, at=NOON + 1)) == [1]
     assert behind(bar(500), bar(300, at=NOON - 1)) == [1]
     assert behind(bar(500), bar(300, at=NOON - 30)) == []
@@ -271,14 +273,14 @@ def test_who_was_only_silent_is_not_behind() -> None:
     assert behind(report(500), report(300, at=NOON - 1), age=0.5) == []
 
 
-def test_who_wrote_of_something_else_since_is_not_behind() -> None:
+def test_a_replica_that_wrote_other_lines_since_is_not_behind() -> None:
     chatty = bar(300)
     assert behind(bar(500), chatty.replace(progress=chatty.progress.replace(is_latest=False))) == []
 
 
-def test_only_who_trains_side_by_side_is_compared() -> None:
+def test_only_replicas_that_train_side_by_side_are_compared() -> None:
     assert behind(bar(500), bar(300), role="evaluator") == []
     chief = ReplicaId("chief", 0)
     line = {chief: bar(500), ReplicaId("worker", 0): bar(300), ReplicaId("worker", 1): bar(500)}
     assert find_stragglers(line, dict.fromkeys(line, 100.0)) == {ReplicaId("worker", 0)}
-    assert find_stragglers(line, {chief: 100.0}) == set()  # who has ended is no more behind
+    assert find_stragglers(line, {chief: 100.0}) == set()  # an ended replica is not behind any more

@@ -54,7 +54,7 @@ def test_every_replica_has_its_state_its_times_and_its_end(tmp_path: Path) -> No
     assert details.run.summary.message == "4.worker.1: killed by signal 9 (KILL)"
 
 
-def test_whoever_is_chief_is_marked_under_any_name(tmp_path: Path) -> None:
+def test_the_chief_is_marked_under_any_name(tmp_path: Path) -> None:
     workers = run_details(write_run(tmp_path, 1, spec=TWO_WORKERS), NOW)
     assert [row.id for row in workers.replicas if row.is_chief] == [WORKER]
     chief = run_details(write_run(tmp_path, 2, spec="framework: plain\nroles: {chief: 1, worker: 1}"), NOW)

@@ -87,7 +87,7 @@ def test_a_run_that_was_never_recorded_is_found_among_those_that_were(tmp_path: 
     assert [run for run, _ in listed(recent_runs(tmp_path, NOW))] == ["3", "2", "1"]
 
 
-def test_a_run_whose_folder_is_gone_is_gone(tmp_path: Path) -> None:
+def test_a_run_without_its_folder_is_gone(tmp_path: Path) -> None:
     for number in (1, 2):
         write_run(tmp_path, number, finished())
     recent_runs(tmp_path, NOW)

@@ -1,4 +1,4 @@
-"""Who wrote which of TensorBoard's files."""
+"""Which replica wrote which of TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOW = time.time()
 DEAD = 4_000_001  # more than any machine numbers its processes to
 
 
-def life(
+def incarnation(
     run: Path, replica: ReplicaId, pid: int, *, started: float = NOW - 100, ended: float | None = None
 ) -> IncarnationTraces:
     folder = run / "attempts" / "0" / str(replica)
@@ -53,63 +53,65 @@ def plain(progress: Progress) -> Progress:
     return rounded(progress).replace(rate=None, is_latest=False)
 
 
-def progress_of(output: Path, *lives: tuple[ReplicaId, IncarnationTraces]) -> dict[ReplicaId, Progress]:
-    return {name: rounded(found) for name, (found, _) in read_written(str(output), dict(lives), CHIEF).items()}
+def progress_of(output: Path, *several: tuple[ReplicaId, IncarnationTraces]) -> dict[ReplicaId, Progress]:
+    return {name: rounded(found) for name, (found, _) in read_written(str(output), dict(several), CHIEF).items()}
 
 
 STEP_290 = Progress(step=290, loss=0.033, is_latest=True)
 EPOCH_3 = Progress(epoch=3, loss=0.167, is_latest=True)
 
 
-def test_a_file_is_of_whose_number_it_has(run: Path) -> None:
+def test_a_file_belongs_to_the_replica_with_its_number(run: Path) -> None:
     write(run / "output", "logs", 12)
     write(run / "output", "logs/train", 11, kind="keras")
     write(run / "output", "logs/validation", 11, kind="script")  # of no training
-    lives = (CHIEF, life(run, CHIEF, 11)), (OTHER, life(run, OTHER, 12))
-    assert progress_of(run / "output", *lives) == {CHIEF: EPOCH_3, OTHER: STEP_290}
+    several = (CHIEF, incarnation(run, CHIEF, 11)), (OTHER, incarnation(run, OTHER, 12))
+    assert progress_of(run / "output", *several) == {CHIEF: EPOCH_3, OTHER: STEP_290}
 
 
 def test_a_process_that_a_replica_started_writes_for_it(run: Path) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=False) as child:
         write(run.parent, "elsewhere", child.pid)
-        mine = life(run, OTHER, os.getsid(0))
+        mine = incarnation(run, OTHER, os.getsid(0))
         assert progress_of(run.parent / "elsewhere", (OTHER, mine)) == {OTHER: STEP_290}
         child.kill()
 
 
 @pytest.mark.parametrize("pid", [None, DEAD])
-def test_whoever_wrote_in_the_runs_own_folder_and_is_gone_wrote_for_the_chief(run: Path, pid: int | None) -> None:
+def test_a_process_that_wrote_in_the_runs_own_folder_and_is_gone_wrote_for_the_chief(
+    run: Path, pid: int | None
+) -> None:
     write(run / "output", "model", pid, kind="estimator")
-    chief = life(run, CHIEF, 11)
+    chief = incarnation(run, CHIEF, 11)
     assert progress_of(run / "output", (CHIEF, chief))[CHIEF].step == 4
-    write(run / "output", "model", DEAD + 1)  # and another: who is who?
+    write(run / "output", "model", DEAD + 1)  # and another: which is which?
     assert progress_of(run / "output", (CHIEF, chief)) == {}
 
 
 def test_a_living_process_that_is_of_no_replica_writes_for_none(run: Path) -> None:
     write(run / "output", "model", os.getpid())
-    assert progress_of(run / "output", (CHIEF, life(run, CHIEF, DEAD))) == {}
+    assert progress_of(run / "output", (CHIEF, incarnation(run, CHIEF, DEAD))) == {}
 
 
 def test_in_a_folder_that_others_use_too_only_numbers_count(run: Path) -> None:
     write(run.parent / "shared", "model", DEAD)
-    assert progress_of(run.parent / "shared", (CHIEF, life(run, CHIEF, 11))) == {}
+    assert progress_of(run.parent / "shared", (CHIEF, incarnation(run, CHIEF, 11))) == {}
 
 
-def test_files_from_before_or_after_a_life_are_of_another(run: Path) -> None:
+def test_files_from_before_or_after_an_incarnation_belong_to_another(run: Path) -> None:
     write(run / "output", "a", 11, at=NOW - 500)
     write(run / "output", "b", None, at=NOW - 500)
     write(run / "output", "c", 11, at=NOW)
-    assert progress_of(run / "output", (CHIEF, life(run, CHIEF, 11, ended=NOW - 50))) == {}
+    assert progress_of(run / "output", (CHIEF, incarnation(run, CHIEF, 11, ended=NOW - 50))) == {}
 
 
 def test_a_log_is_believed_first_and_what_it_leaves_open_is_filled(run: Path) -> None:
     write(run / "output", "logs", 11)
     write(run / "output", "logs", 12)
-    lives = {CHIEF: life(run, CHIEF, 11), OTHER: life(run, OTHER, 12)}
-    (lives[CHIEF].folder / "log").write_text("Epoch 2/3\n")
-    (lives[OTHER].folder / "log").write_text("step 7 loss 0.5\n")
-    found = read_all_progress(lives, str(run / "output"), CHIEF, NOW)
+    several = {CHIEF: incarnation(run, CHIEF, 11), OTHER: incarnation(run, OTHER, 12)}
+    (several[CHIEF].folder / "log").write_text("Epoch 2/3\n")
+    (several[OTHER].folder / "log").write_text("step 7 loss 0.5\n")
+    found = read_all_progress(several, str(run / "output"), CHIEF, NOW)
     assert plain(found[CHIEF].progress) == Progress(2, 3, loss=0.033)
     assert plain(found[OTHER].progress) == Progress(step=7, loss=0.5)
 
@@ -128,4 +130,4 @@ def test_files_that_cannot_be_read_say_nothing(run: Path) -> None:
     broken = write(run / "output", "other", 11)
     broken.unlink()
     broken.symlink_to(run / "gone")
-    assert progress_of(run / "output", (CHIEF, life(run, CHIEF, 11))) == {}
+    assert progress_of(run / "output", (CHIEF, incarnation(run, CHIEF, 11))) == {}

@@ -19,15 +19,15 @@ FIRST, SECOND = ReplicaId("worker", 0), ReplicaId("worker", 1)
 
 
 class Watched:
-    """A run whose replicas say what they are told to, and somebody who looks once a second."""
+    """A run with replicas that print what they are told to, and a reader once a second."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.now = 0.0
         self.follower = StepFollower(RunFolder(folder), gang("worker*2"), lambda: self.now)
 
-    def say(self, text: str, life: str = "0/worker.0") -> None:
-        traces = self.folder / "attempts" / life
+    def say(self, text: str, where: str = "0/worker.0") -> None:
+        traces = self.folder / "attempts" / where
         traces.mkdir(parents=True, exist_ok=True)
         with (traces / "log").open("a") as log:
             log.write(text)
@@ -51,7 +51,7 @@ def test_steps_are_seen_once_each_and_with_the_time_of_the_look(tmp_path: Path) 
     assert (steps.first, steps.last, run.follower.highest_step(0)) == (Point(2, 1), Point(3, 2), 2)
 
 
-def test_the_chiefs_steps_count_before_others_and_the_farthest_is_anybodys(tmp_path: Path) -> None:
+def test_the_chiefs_steps_count_before_others_and_the_farthest_is_of_any_replica(tmp_path: Path) -> None:
     run = Watched(tmp_path)
     run.say("step 7 loss 0.5\n", "0/worker.1")
     run.look()
@@ -63,7 +63,7 @@ def test_the_chiefs_steps_count_before_others_and_the_farthest_is_anybodys(tmp_p
     assert (steps.first.step, run.follower.highest_step(0)) == (3, 7)
 
 
-def test_each_life_has_steps_of_its_own_and_what_one_said_last_is_still_heard(tmp_path: Path) -> None:
+def test_each_incarnation_has_steps_of_its_own_and_its_last_lines_are_read(tmp_path: Path) -> None:
     run = Watched(tmp_path)
     run.say("step 1 loss 0.5\n")
     run.look()
