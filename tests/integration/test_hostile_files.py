@@ -14,7 +14,7 @@ import pytest
 LIMITED = ("sh", "-c", 'ulimit -v 1048576; ulimit -t 20; exec "$@"', "sh")
 
 GOOD = "project: digits\nrun: python train.py\n"
-TOO_LARGE = "is larger than 1 MB; a spec is a page of text"
+TOO_LARGE = "is larger than 1 MB, the limit for a spec"
 TOO_MANY = "more than 200000 values, aliases counted as often as they are used"
 TOO_DEEP = "nested more than 40 levels deep"
 NO_TAGS = "tags have no meaning here: remove `%TAG`"
@@ -105,7 +105,7 @@ def test_a_problem_on_every_line_is_not_printed_for_every_line(tmp_path: Path) -
     code, output, errors = check(cwd=tmp_path)
     assert (code, output) == (2, "")
     assert len(errors.splitlines()) == 102
-    assert errors.endswith("drumline.yml:102: too many problems to go on\nerror: 101 problems; nothing was done\n")
+    assert errors.endswith("drumline.yml:102: too many problems; checking stopped\nerror: 101 problems; nothing was done\n")
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""WHAT IT COMES TO: a file's name and the options of the command line, read into the plan that they make together."""
+"""Load a plan from a spec file and the options of the command line."""

@@ -1,4 +1,4 @@
-"""The engine of a spec: which one is meant, and its part of the plan."""
+"""Choose the engine of a spec, and make the plan with the engine's part."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: Launc
 def engine_without_spec(
     on: str | None, flags: Mapping[str, str], directory: str, environ: Mapping[str, str]
 ) -> tuple[str, EnginePart]:
-    """Return the engine that is meant where there is no spec, and what its part of a plan would be."""
+    """Return the engine chosen by the options alone, and its part of a plan."""
     spec = known_spec_type()(project="none")
     engine = choose_engine(spec, on, flags)
     return engine, find_options(engine).plan(spec, engine, LaunchInput(flags, directory, environ))

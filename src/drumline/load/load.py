@@ -1,4 +1,4 @@
-"""From a file's name to a plan, with every problem on the way reported at once."""
+"""Read a spec file, check it and make its plan; all problems are reported together."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 
 
 class Loaded(Record):
-    """A plan, the folder that its spec is in, and what is unwise about it."""
+    """A plan, the folder of its spec, and warnings."""
 
     plan: Plan
     directory: str
@@ -43,7 +43,7 @@ class Loaded(Record):
     engine_part: EnginePart
 
     def plan_as(self, run: str) -> Plan:
-        """The same plan as the run of this number."""
+        """Return the plan for the run of this number."""
         return make_plan(self.spec, self.plan.engine, self.engine_part, run=run).replace(options=self.plan.options)
 
 
@@ -87,9 +87,9 @@ def load(
 def check_spec(
     data: bytes, source: str, directory: str | None = None, parameters: Sequence[str] = ()
 ) -> tuple[Spec, tuple[Problem, ...]]:
-    """Read a spec that can be planned, and what is unwise about it; raise SpecError with all its problems.
+    """Return a valid spec and its warnings; raise SpecError with all problems.
 
-    Files that it names are looked for in the directory; without one they are not read.
+    Files that it names are read from the directory; without one they are not read.
     """
     reading = read(data, source, parameters)
     problems = list(reading.problems)
@@ -112,15 +112,15 @@ def check_spec(
 
 
 def read(data: bytes, source: str, parameters: Sequence[str] = ()) -> ReadResult:
-    """Read a spec, in whichever of the dialects it is written; only a template looks at what is given."""
+    """Read a spec or a file of another system; `parameters` are used by templates only."""
     kind = known_spec_type()
     return read_dialect(data, source, kind, parameters) or read_spec(data, source, kind)
 
 
 def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: bool = True) -> tuple[str, bytes, str]:
-    """Return the name by which a file is called, its first bytes, and the folder it is in.
+    """Return the display name of a file, its first bytes, and its folder.
 
-    None is the spec of this folder, `-` is standard input. Raise InputError if it cannot be read.
+    None means the spec of the current folder, `-` standard input. Raise InputError if it cannot be read.
     """
     if file is None:
         file = next((name for name in DEFAULT_FILES if os.path.lexists(name)), None)
@@ -164,7 +164,7 @@ def _with_parameters(spec: Spec, parameters: Sequence[str]) -> Spec:
 
 
 def parse_parameters(parameters: Sequence[str], known: Mapping[str, object]) -> dict[str, str]:
-    """The values that are given as NAME=VALUE, by name; raise InputError for a name that is not known."""
+    """Return the values of NAME=VALUE items by name; raise InputError for an unknown name."""
     values: dict[str, str] = {}
     for item in parameters:
         name, separator, value = item.partition("=")
@@ -181,7 +181,7 @@ def parse_parameters(parameters: Sequence[str], known: Mapping[str, object]) -> 
 
 
 def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Problem:
-    """One sentence about every parameter that has no value; raise it if that cannot be."""
+    """Return a warning about parameters without a value; raise it as InputError if `fatal`."""
     message = f"{listed([f'`{name}`' for name in missing])} {'has' if len(missing) == 1 else 'have'} no value"
     hint = " ".join(f"-p {name}=…" for name in missing)
     if fatal:
@@ -190,14 +190,14 @@ def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Probl
 
 
 def check_name(option: str, name: str) -> str:
-    """Return the name of a project or of a run as it was typed; raise InputError if it cannot be one."""
+    """Return a valid name of a project or run; raise InputError for an invalid one."""
     if not re.fullmatch(NAME_PATTERN, name):
         raise InputError(f"{option} {printable(name)}: expected {NAME_DESCRIPTION}")
     return name
 
 
 def _random_letters() -> str:
-    """Return letters that keep two runs apart in one place: of fourteen million pairs about one has the same."""
+    """Return five random letters; two runs get the same with a probability of one in fourteen million."""
     letters = "bcdfghjklmnpqrstvwxz2456789"
     return "".join(letters[byte % len(letters)] for byte in os.urandom(5))
 

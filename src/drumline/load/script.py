@@ -1,4 +1,4 @@
-"""What a training script does that its spec does not show."""
+"""Find scripts of a project that replace TF_CONFIG."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _SETS = (
     rb"""|putenv\(\s*["']TF_CONFIG["']\s*,)"""
 )
 _PUTENV = rb"""putenv\(\s*["']TF_CONFIG["']\s*,"""
-# A script that looks first whether it is there only fills in where it is not.
-_LOOKS = rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)"""
+# A script that checks for TF_CONFIG first sets it only where it is missing.
+_CHECKS = rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)"""
 _IMPORTS = (
     rb"(?m)^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]+\(?(?P<names>[\w \t,.*\\\n]+)"
     rb"|import[ \t]+(?P<modules>[\w., \t]+))"
@@ -32,18 +32,18 @@ _MAIN = rb"(?m)^if[ \t(]+__name__\b"
 
 
 def find_script_warnings(plan: Plan, directory: str) -> Iterator[Problem]:
-    """Name where a script, or a module of the project that it imports, replaces the TF_CONFIG of each replica."""
+    """Yield the lines where a script, or a module of the project that it imports, replaces TF_CONFIG."""
     if plan.framework != "tensorflow" or len(plan.replicas) == 1:
         return
     folder = os.path.join(directory, plan.workdir)  # noqa: PTH118
     seen: set[str] = set()
     for script, root in dict.fromkeys(found for each in plan.replicas for found in _scripts(each.argv)):
         where = os.path.join(folder, root)  # noqa: PTH118
-        yield from _look(script, folder, where, importer=None, seen=seen)
+        yield from _check(script, folder, where, importer=None, seen=seen)
 
 
 def _scripts(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """The files that a command runs by Python, and the folder where each finds its modules; both below the workdir."""
+    """Yield the Python files that a command runs, each with its import folder; relative to the workdir."""
     for word in argv:
         for name in re.split(r"[\s'\"();&|<>]", word):
             if name.endswith(".py") and name != ".py":
@@ -53,8 +53,8 @@ def _scripts(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
         yield from ((name, "") for name in (f"{path}.py", f"{path}/__main__.py"))
 
 
-def _look(name: str, folder: str, root: str, *, importer: str | None, seen: set[str]) -> Iterator[Problem]:
-    """Look at a file and at what it imports from the project, each once, and no more than a few hundred."""
+def _check(name: str, folder: str, root: str, *, importer: str | None, seen: set[str]) -> Iterator[Problem]:
+    """Check a file and the modules of the project that it imports, each once, up to a limit."""
     if name in seen or len(seen) >= _MOST_FILES:
         return
     text = _read(os.path.join(folder, name))  # noqa: PTH118
@@ -64,16 +64,16 @@ def _look(name: str, folder: str, root: str, *, importer: str | None, seen: set[
     if importer and (main := re.search(_MAIN, text)):
         text = text[: main.start()]  # not run in a module that is imported
     found = re.search(_SETS, text) if b"TF_CONFIG" in text else None
-    if found and not re.search(_LOOKS, re.sub(_PUTENV, b"", text)):
+    if found and not re.search(_CHECKS, re.sub(_PUTENV, b"", text)):
         by = f", and is imported by {importer}" if importer else ""
-        message = f"sets TF_CONFIG itself{by}, so that every replica takes itself for the same one; take that out"
+        message = f"sets TF_CONFIG itself{by}, so that all replicas have the same identity; remove that"
         yield Problem(name, text.count(b"\n", 0, found.end()) + 1, "", message)
     for path in dict.fromkeys(_imported(text, name, folder, root)):
-        yield from _look(path, folder, root, importer=name, seen=seen)
+        yield from _check(path, folder, root, importer=name, seen=seen)
 
 
 def _imported(text: bytes, name: str, folder: str, root: str) -> Iterator[str]:
-    """The files, below the folder, that may be imported; most modules are not of the project, and have none."""
+    """Yield the files of the project that may be imported, relative to the folder."""
     for base, module in islice(_modules(text, name, folder, root), _MOST_MODULES):
         parts = module.split(".", _MOST_PARTS)[:_MOST_PARTS] if module else []
         for end in range(1, len(parts) + 1):
@@ -84,7 +84,7 @@ def _imported(text: bytes, name: str, folder: str, root: str) -> Iterator[str]:
 
 
 def _modules(text: bytes, name: str, folder: str, root: str) -> Iterator[tuple[str, str]]:
-    """The folder where each module that is imported would be found, and its name."""
+    """Yield the import folder and the name of each imported module."""
     here = os.path.dirname(os.path.join(folder, name))  # noqa: PTH118, PTH120
     for match in re.finditer(_IMPORTS, text):
         if modules := match["modules"]:

@@ -1,4 +1,4 @@
-"""Whether a shell can read the commands of a spec."""
+"""Check the syntax of the shell commands of a spec."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _READ_SECONDS = 10.0
 
 
 def find_syntax_errors(spec: Spec) -> Iterator[SpecProblem]:
-    """Yield what the shell of this machine cannot read, each with its place; nothing is executed.
+    """Yield syntax errors of commands as `sh -n` reports them; nothing is executed.
 
-    What ends too early, as an `if` without `fi`, does so in every shell; of the rest, another machine's may know more.
+    An unexpected end, such as an `if` without `fi`, is a problem; others are warnings, since shells differ.
     """
     for path, run in runs(spec):
         for index, command in enumerate(commands(run)):
             if not _SYNTAX.search(command) or any(unfinished(command)):
-                continue  # there is nothing to read, or the rules name what is left open
+                continue  # no shell syntax, or the rules report what is unclosed
             if message := _syntax_error(command):
                 place = path if isinstance(run.shell, str) else (*path, index)
                 yield SpecProblem(place, f"`sh` cannot read this: {message}", fatal="end of file" in message)
 
 
 def _syntax_error(command: str) -> str:
-    """Return what the shell says of a command that it cannot read; nothing if it can, or cannot be asked."""
+    """Return the shell's syntax error for a command; empty if there is none, or the shell cannot be run."""
     try:
         done = subprocess.run(
             ["sh", "-n", "-c", command],

@@ -1,4 +1,4 @@
-"""What blocks of a spec are made of: values with the words for them, and the block itself."""
+"""The types of values in a spec, with their descriptions for messages, and the base of blocks."""
 
 from collections.abc import Callable
 from typing import Annotated, ClassVar
@@ -15,7 +15,7 @@ from drumline.spec.struct import Meta, Struct
 
 
 def matching(pattern: str, expected: str) -> Meta:
-    """Say that a text has to match a pattern, and in which words a message says so."""
+    """Require that a text matches a pattern, which messages describe as `expected`."""
     return Meta(pattern=pattern, extra={"expected": expected})
 
 
@@ -50,7 +50,7 @@ ObjectName = Annotated[
 ]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"expected": "a path"})]
-# `written`: the JSON types of what stands in the file, where the value is kept as another.
+# `written`: the JSON types in the file, where they differ from the type of the value.
 Bytes = Annotated[
     int,
     Meta(
@@ -75,8 +75,8 @@ SecondsOrNever = Annotated[
 class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in the spec.
 
-    ``short`` is the field that may stand for the whole of it. Where a key says something by being there, the block is
-    ``telling``, and a key with nothing behind it a problem; elsewhere it is as if it were not there.
+    ``short`` is the field whose value may be written instead of the mapping. With ``keys_need_values`` a key without a
+    value is a problem; otherwise it is ignored.
     """
 
     short: ClassVar[str | None] = None

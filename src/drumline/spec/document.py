@@ -1,8 +1,8 @@
-"""YAML as people write it: read into a tree that knows its lines.
+"""Parse YAML into a tree with line numbers.
 
-The tree is built from the parser's events, not by the library's composer, so that depth and aliases are
-bounded, a key that stands twice is seen, and plain words keep the text that was typed: `no`, `1e-6`, `010`
-and `12:30` mean what they look like, not what YAML 1.1 made of them.
+The tree is built from the parser's events, not by the library's composer, so that depth and aliases are limited,
+duplicate keys are found, and unquoted words keep their text: `no`, `1e-6`, `010` and `12:30` are not converted as in
+YAML 1.1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Path = tuple[str | int, ...]
 
 
 class Scalar(Record):
-    """A single value: the text as typed, and whether it stood without quotes."""
+    """A single value: its text, and whether it was without quotes."""
 
     text: str
     plain: bool
@@ -44,14 +44,14 @@ class Scalar(Record):
 
     @property
     def value(self) -> bool | int | float | str | None:
-        """The value by YAML 1.2's core rules; whatever is ambiguous stays text."""
+        """The value by the core rules of YAML 1.2; ambiguous ones stay text."""
         if not self.plain:
             return self.text
         if self.text in _WORDS:
             return _WORDS[self.text]
         if _INT.fullmatch(self.text):
             return int(self.text)
-        # `010` is eight to some and ten to others: it stays text, and whoever wants a number says so.
+        # `010` is 8 in YAML 1.1 and 10 in YAML 1.2: it stays text, and the reader of a number reports it.
         if _FLOAT.fullmatch(self.text) and not re.match(r"[-+]?0[0-9]", self.text) and len(self.text) < 40:
             return float(self.text)
         return self.text
@@ -73,7 +73,7 @@ class Entry(Record):
 
 
 class Mapping(Record):
-    """Keys and values, in the order of the file; no key twice."""
+    """Keys and values in the order of the file; keys are unique."""
 
     entries: tuple[Entry, ...]
     line: int
@@ -83,7 +83,7 @@ Node = Scalar | Sequence | Mapping
 
 
 class DuplicateKey(Record):
-    """A key that stands a second time; only the first is in the tree."""
+    """A second occurrence of a key; only the first is in the tree."""
 
     path: Path
     line: int
@@ -91,14 +91,14 @@ class DuplicateKey(Record):
 
 
 class Document(Record):
-    """A file as it was read."""
+    """A parsed YAML document."""
 
     root: Node
     duplicates: tuple[DuplicateKey, ...]
 
 
 def parse(data: bytes, source: str) -> Document:
-    """Read one YAML document; raise SpecError for whatever is not one."""
+    """Parse one YAML document; raise SpecError for anything else."""
     builder = _build(data, source, several=False)
     if builder.root is None or is_null(builder.root):
         raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
@@ -106,7 +106,7 @@ def parse(data: bytes, source: str) -> Document:
 
 
 def parse_several(data: bytes, source: str) -> tuple[Document, ...]:
-    """Read a file of one or more YAML documents, without those that say nothing; raise SpecError as `parse` does."""
+    """Parse a file of YAML documents, without empty ones; raise SpecError as `parse` does."""
     builder = _build(data, source, several=True)
     builder.start_document()
     return tuple(each for each in builder.documents if not is_null(each.root))
@@ -124,13 +124,13 @@ def _build(data: bytes, source: str, *, several: bool) -> _Builder:
         raise builder.error(
             *explain_syntax(trouble, noticed=noticed or Position(0, 0), began=began, text=text)
         ) from None
-    except (yaml.YAMLError, ValueError) as error:  # the loader without libyaml passes some of Python's own on
+    except (yaml.YAMLError, ValueError) as error:  # the loader without libyaml raises ValueError
         raise builder.error(None, f"not valid YAML: {error}") from None
     return builder
 
 
 def is_null(node: Node) -> bool:
-    """Whether it says nothing: `null`, `~`, or an empty place."""
+    """Return whether a node is null: `null`, `~` or empty."""
     return isinstance(node, Scalar) and node.value is None
 
 
@@ -139,13 +139,13 @@ def _position(mark: yaml.Mark | None) -> Position | None:
 
 
 def decode(data: bytes, source: str) -> str:
-    """The text of a file; raise SpecError for what is not text, or too much of it."""
+    """Return the text of a file; raise SpecError if it is not UTF-8 text, or too large."""
 
     def refuse(message: str, line: int | None = None) -> SpecError:
         return SpecError([Problem(source, line, "", message)])
 
     if len(data) > MAX_BYTES:
-        raise refuse(f"is larger than {MAX_BYTES // 1_000_000} MB; a spec is a page of text")
+        raise refuse(f"is larger than {MAX_BYTES // 1_000_000} MB, the limit for a spec")
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise refuse("is UTF-16; save it as UTF-8")
     try:
@@ -158,20 +158,20 @@ def decode(data: bytes, source: str) -> str:
         line = text.count("\n", 0, control.start()) + 1
         name = "NUL byte" if control[0] == "\0" else f"control character 0x{ord(control[0]):02x}"
         raise refuse(f"{name} in the text; is this a YAML file?", line)
-    # The library compares each with all before it, for hours if there are enough.
+    # The library takes quadratic time for them.
     if directive := re.search(r"^%TAG\b", text, re.MULTILINE):
         raise refuse("tags have no meaning here: remove `%TAG`", text.count("\n", 0, directive.start()) + 1)
     return text
 
 
 class _OpenNode:
-    """A list or mapping whose end has not come yet."""
+    """A list or mapping that has not ended."""
 
     def __init__(self, *, line: int, anchor: str | None, mapping: bool, start: int) -> None:
         self.line = line
         self.anchor = anchor
         self.mapping = mapping
-        self.start = start  # how many nodes there were before it
+        self.start = start  # the number of nodes before it
         self.items: list[Node] = []
         self.entries: dict[str, Entry] = {}
         self.merged: list[Entry] = []
@@ -179,7 +179,7 @@ class _OpenNode:
 
 
 class _Builder:
-    """Puts the parser's events together, without recursion."""
+    """Builds the tree from the parser's events, without recursion."""
 
     def __init__(self, source: str, *, several: bool) -> None:
         self.source = source
@@ -195,7 +195,7 @@ class _Builder:
         return SpecError([Problem(self.source, line, "", printable(message))])
 
     def start_document(self) -> None:
-        """Put away the document that is there, if one is."""
+        """Store the current document, if there is one, and start the next."""
         if self.root is not None:
             self.documents.append(Document(self.root, tuple(self.duplicates)))
         self.root, self.duplicates = None, []
@@ -272,7 +272,7 @@ class _Builder:
             parent.key = None
 
     def _path(self) -> Path:
-        """Where the builder stands."""
+        """Return the path of the current node."""
         return tuple(parent.key.text if parent.key else len(parent.items) for parent in self._open)
 
     def _refuse_tag(self, tag: str | None, line: int, *harmless: str) -> None:

@@ -1,4 +1,4 @@
-"""The block of the spec that says where replicas run."""
+"""The `engine` block of a spec."""
 
 from typing import ClassVar
 
@@ -8,7 +8,7 @@ from drumline.spec.struct import structs
 
 
 class Engine(Block, frozen=True):
-    """Where replicas run. Options of several engines may stand side by side; `--on NAME` picks one."""
+    """Where replicas run. There may be options of several engines; `--on NAME` chooses one."""
 
     # `spec_type` adds a field for each engine that is known.
     short: ClassVar[str | None] = "default"
@@ -22,7 +22,7 @@ class Engine(Block, frozen=True):
 
     @property
     def chosen(self) -> str:
-        """The default that the spec names, else the only engine that it has options for, else the usual one."""
+        """The spec's default engine, else the only one that it has options for, else drumline's default."""
         known = [each for each in structs.fields(self) if each.name != "default"]
         given = [each.encode_name for each in known if getattr(self, each.name) is not None]
         return self.default or (given[0] if len(given) == 1 else DEFAULT_ENGINE)

@@ -1,4 +1,4 @@
-"""Names of hosts, as ssh knows them: in a spec, and on the command line."""
+"""Names of ssh hosts, in a spec and on the command line."""
 
 import re
 from typing import Annotated
@@ -7,7 +7,7 @@ from drumline.errors import InputError
 from drumline.spec.block import matching
 from drumline.words import printable
 
-# As ssh itself reads a destination; never an option, and nothing that a shell would make something else of.
+# An ssh destination; never an option, and without characters that a shell interprets.
 ADDRESS_PATTERN = r"([A-Za-z0-9_][A-Za-z0-9_.-]*|[0-9A-Fa-f]*:[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(%[A-Za-z0-9_.-]+)?)"
 HOST_PATTERN = rf"^([A-Za-z0-9_][A-Za-z0-9_.+-]*@)?{ADDRESS_PATTERN}$"
 HOST_DESCRIPTION = "a host as ssh knows it, such as gpu1 or me@gpu1"
@@ -15,7 +15,7 @@ HostName = Annotated[str, matching(HOST_PATTERN, HOST_DESCRIPTION)]
 
 
 def read_hosts(text: str) -> tuple[str, ...]:
-    """Read `a,b`; raise InputError for what cannot be a host, and for one that is named twice."""
+    """Return the hosts of `a,b`; raise InputError for an invalid or repeated one."""
     if not text.strip():
         raise InputError("--hosts names none", hint="name them with commas between: `--hosts gpu1,me@gpu2`")
     names = tuple(name.strip() for name in text.split(","))

@@ -1,4 +1,4 @@
-"""Where a value of a spec was said, in a file that is written in a dialect."""
+"""The location of a value in a file of another system."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from drumline.words import printable
 
 
 class Location(Record):
-    """A place in a dialect's file: its line, and its path in the words of the dialect."""
+    """A location in a file: the line, and the path of the file's own keys."""
 
     source: str
     line: int
     path: Path = ()
 
     def problem(self, message: str) -> Problem:
-        """Say something about what stands there."""
+        """Return a problem at this location."""
         return Problem(self.source, self.line, format_path(self.path), printable(message))

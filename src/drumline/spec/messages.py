@@ -1,4 +1,4 @@
-"""The words of the reader's messages: what was expected, what was found, what may have been meant."""
+"""Parts of the reader's messages: what was expected, what was found, and a suggestion."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from drumline.spec.document import Node, Path, Scalar, Sequence
 from drumline.spec.struct import inspect
 from drumline.words import nearest, printable
 
-# What other launchers call it; said when the right word is known where the wrong one stands.
-_ELSEWHERE = {
+# Keys of other launchers, with the key of drumline that is suggested for each.
+_OTHER_KEYS = {
     "count": "replicas", "num_replicas": "replicas", "mem": "memory", "ram": "memory", "gpu": "gpus", "cpu": "cpus",
     "command": "run", "cmd": "run", "args": "argv", "envs": "env", "params": "parameters",
     "workers": "worker", "parameter_servers": "ps", "eval": "evaluator", "timeout": "timeouts", "retries": "restart",
@@ -25,7 +25,7 @@ _ELSEWHERE = {
 
 
 class BareType(Record):
-    """A type without its wrapping: what it is, the words for what it expects, how to read it where it says so."""
+    """A type without annotations, with its description for messages and its parser."""
 
     type: inspect.Type
     expected: str | None
@@ -33,7 +33,7 @@ class BareType(Record):
 
 
 def unwrap(kind: inspect.Type) -> BareType:
-    """Take off what a type is annotated with."""
+    """Return a type without its annotations."""
     extra: dict[str, Any] = {}
     while isinstance(kind, inspect.Metadata):
         extra = {**(kind.extra or {}), **extra}
@@ -42,18 +42,18 @@ def unwrap(kind: inspect.Type) -> BareType:
 
 
 def union_members(kind: inspect.UnionType) -> Iterator[inspect.Type]:
-    """What a value may be, other than absent."""
+    """Return the types of a union, without None."""
     return (member for member in kind.types if not isinstance(member, inspect.NoneType))
 
 
 def shorthand_type(kind: inspect.StructType) -> inspect.Type | None:
-    """The type of the field that may stand for a whole block, if there is one."""
+    """Return the type of the field that may be written instead of a block; None if there is none."""
     short = cast("type[Block]", kind.cls).short
     return next((field.type for field in kind.fields if field.encode_name == short), None)
 
 
 def describe_type(kind: inspect.Type, value: float = -math.inf) -> str:
-    """Say what is expected: `a whole number of at least 1`; of a value that is too large, how large it may be."""
+    """Return what is expected, such as `a whole number of at least 1`; the maximum if `value` is above it."""
     unwrapped = unwrap(kind)
     kind = unwrapped.type
     if unwrapped.expected:
@@ -83,7 +83,7 @@ def describe_type(kind: inspect.Type, value: float = -math.inf) -> str:
 
 
 def describe_node(node: Node) -> str:
-    """Say what stands there instead."""
+    """Return what was found."""
     match node:
         case Sequence():
             return "a list"
@@ -97,12 +97,12 @@ def describe_node(node: Node) -> str:
 
 
 def suggest_path(key: str, kind: inspect.StructType) -> Path | None:
-    """Guess the path that an unknown key of a block was meant to be: here, or in a block of this one."""
+    """Return the path that an unknown key of a block probably means; None if no key is similar."""
     here: dict[str, Path] = {field.encode_name: (field.encode_name,) for field in kind.fields}
     below: dict[str, Path] = {}
     for path in _paths_below(kind):
         below.setdefault(cast("str", path[-1]), path)
-    usual = _ELSEWHERE.get(key.lower().replace("-", "_"), key)
+    usual = _OTHER_KEYS.get(key.lower().replace("-", "_"), key)
     if usual in here or usual in below:
         return here.get(usual) or below[usual]
     if near := nearest(key, here):
@@ -112,7 +112,7 @@ def suggest_path(key: str, kind: inspect.StructType) -> Path | None:
 
 
 def _paths_below(kind: inspect.StructType) -> Iterator[Path]:
-    """Every key of the blocks within a block: the least deep first, and of roles that of whom most have."""
+    """Yield the paths of all keys in the blocks of a block, by depth, those of `worker` first."""
     level: list[tuple[Path, inspect.StructType]] = [((), kind)]
     while level:
         level = [
@@ -126,7 +126,7 @@ def _paths_below(kind: inspect.StructType) -> Iterator[Path]:
 
 
 def format_path(path: Path) -> str:
-    """Write a path: `roles.worker.port[1]`, keys that are no words in quotes."""
+    """Return a path as text: `roles.worker.port[1]`; keys that are not words are quoted."""
     spelled = ""
     for part in path:
         if isinstance(part, int):

@@ -1,4 +1,4 @@
-"""Amounts with a unit: memory in bytes, time in seconds, and whatever Kubernetes counts."""
+"""Parse and format amounts with a unit: memory, time, and Kubernetes quantities."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _UNITS_OF_CLUSTERS = {
     **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
 }
-# With fewer digits than make a float infinite.
+# Too few digits for an infinite float.
 _OF_CLUSTERS = re.compile(r"([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?")
 
 
@@ -39,7 +39,7 @@ def parse_bytes(text: str) -> int:
 
 
 def format_bytes(amount: int) -> str:
-    """Write an amount so that it reads back exactly, with the unit that makes the smallest number of it."""
+    """Return an amount that parses back exactly, in the unit with the smallest number."""
     tenths, unit = amount * 10, "B"
     for step, units in ((1024, ("KiB", "MiB", "GiB", "TiB", "PiB")), (1000, ("kB", "MB", "GB", "TB", "PB"))):
         for power, name in enumerate(units, 1):
@@ -72,7 +72,7 @@ def parse_seconds_or_never(text: str) -> float:
 
 
 def format_seconds(seconds: float) -> str:
-    """Write a time so that it reads back exactly, with the largest unit that keeps it whole."""
+    """Return a time that parses back exactly, in the largest unit that divides it."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds and seconds % length == 0:
             return f"{int(seconds / length)}{unit}"
@@ -80,7 +80,7 @@ def format_seconds(seconds: float) -> str:
 
 
 def parse_quantity(text: object) -> float | None:
-    """Read an amount as Kubernetes writes it, `500m` or `16Gi`; None for what is none."""
+    """Parse a Kubernetes quantity such as `500m` or `16Gi`; None for anything else."""
     found = _OF_CLUSTERS.fullmatch(text) if isinstance(text, str) else None
     if not found:
         return None
@@ -89,6 +89,6 @@ def parse_quantity(text: object) -> float | None:
 
 
 def _billionths(number: str) -> int:
-    """A number with at most nine decimals, as exact as it is written."""
+    """Return a number with at most nine decimals, exactly, in billionths."""
     whole, _, decimals = number.partition(".")
     return int(whole + decimals.ljust(9, "0"))

@@ -1,7 +1,7 @@
-"""From YAML to a Spec: one walk along the types, which collects every problem with its line.
+"""Read a Spec from YAML: one pass along the types, which collects every problem with its line.
 
-What cannot be read is left at its default, so that the rules which look at the whole spec can still say
-what else is wrong; a Reading with problems must not be planned.
+Invalid values get their default, so that the rules for the whole spec can report further problems; a result with
+problems must not be planned.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drumline.spec.struct import inspect
 from drumline.spec.types import Spec
 from drumline.words import nearest, printable
 
-# More than anybody mends at once; what it costs to find the rest is not bounded by the patience of a reader.
+# The limit of problems that are reported.
 MAX_PROBLEMS = 100
 
 _INVALID: Final = object()
@@ -42,19 +42,19 @@ AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
 class ReadResult(Record):
-    """A spec as read, what was wrong with it, and where each of its values stands."""
+    """A spec, its problems, and the lines of its values."""
 
     spec: Spec
     source: str
     problems: tuple[Problem, ...]
     lines: Mapping[Path, int]
     invalid: frozenset[Path]
-    # Of a file in a dialect: where the values of the spec were said there, and what could not be carried over.
+    # Of a file of another system: the locations of values in it, and what was not carried over.
     locations: Mapping[Path, Location] = MappingProxyType({})
     warnings: tuple[Problem, ...] = ()
 
     def problem(self, path: Path, message: str) -> Problem:
-        """Say something about the value at this path, or about the nearest block around it that is written down."""
+        """Return a problem with the location of the value at this path, or of the nearest block around it."""
         written = path
         while written and written not in (self.locations or self.lines):
             written = written[:-1]
@@ -63,14 +63,14 @@ class ReadResult(Record):
         return Problem(self.source, self.lines.get(written), format_path(path), printable(message))
 
     def is_invalid(self, path: Path) -> bool:
-        """Whether something was already wrong at this path, above or below it."""
+        """Return whether a value at this path, above or below it is invalid."""
         return any(invalid[: len(path)] == path or path[: len(invalid)] == invalid for invalid in self.invalid)
 
 
 def read_spec(data: bytes, source: str, kind: type[Spec]) -> ReadResult:
     """Read a spec of this type, which `spec_type` makes.
 
-    Raise SpecError only for what is no YAML document, or has more problems than anyone reads.
+    Raise SpecError only if it is not a YAML document, or has too many problems.
     """
     parsed = document.parse(data, source)
     return read_tree(parsed.root, source, kind, parsed.duplicates)
@@ -79,7 +79,7 @@ def read_spec(data: bytes, source: str, kind: type[Spec]) -> ReadResult:
 def read_tree(
     root: Node, source: str, kind: type[Spec], duplicates: Iterable[document.DuplicateKey] = ()
 ) -> ReadResult:
-    """Read a spec that is a tree already, with what stood in it twice."""
+    """Read a spec from a tree and its duplicate keys."""
     block, problems, lines, invalid = read_as(kind, root, source, duplicates)
     return ReadResult(block or kind(project="unread"), source, problems, lines, invalid)
 
@@ -87,7 +87,7 @@ def read_tree(
 def read_as(
     block: type[AnyBlock], root: Node, source: str, duplicates: Iterable[document.DuplicateKey] = ()
 ) -> tuple[AnyBlock | None, tuple[Problem, ...], Mapping[Path, int], frozenset[Path]]:
-    """Read a tree as a block of any kind: what it says, if it is one, its problems, its lines, and what is bad."""
+    """Read a tree as a block; return the block, its problems, its lines and the invalid paths."""
     walk = _Walk(source)
     walk.lines[()] = root.line
     for each in duplicates:
@@ -103,7 +103,7 @@ def _info(block: type[Block]) -> inspect.StructType:
 
 
 class _Walk:
-    """One pass over a document; owns the problems and lines it finds."""
+    """One pass over a document; collects problems and lines."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -116,7 +116,9 @@ class _Walk:
         self.problems.append(Problem(self.source, line, format_path(path), printable(message)))
         if len(self.problems) >= MAX_PROBLEMS:
             last = max(problem.line or 0 for problem in self.problems)
-            raise SpecError([*self.problems, Problem(self.source, last, "", "too many problems to go on")])
+            raise SpecError(
+                [*self.problems, Problem(self.source, last, "", "too many problems; checking stopped")]
+            )
         return _INVALID
 
     def expected(self, kind: inspect.Type, node: Node, path: Path) -> object:
@@ -127,7 +129,7 @@ class _Walk:
         return self.add_problem(node.line, path, f"expected {expected}, got {describe_node(node)}")
 
     def read(self, kind: inspect.Type, node: Node, path: Path) -> object:
-        """Return the value of a node, or _BAD after saying what is wrong with it."""
+        """Return the value of a node, or _INVALID after adding a problem."""
         self.lines.setdefault(path, node.line)
         match unwrap(kind):
             case BareType(type=inspect.StructType() as block):
@@ -157,11 +159,11 @@ class _Walk:
         for entry in node.entries:
             key, line, child = entry.key, entry.line, entry.node
             if key not in fields:
-                if not (not path and key.startswith("x-")):  # room for anchors, as in compose files
+                if not (not path and key.startswith("x-")):  # for anchors, as in compose files
                     self.reject_key(kind, key, line, path)
                 continue
             self.lines[(*path, key)] = line
-            # `env:` with nothing behind it is what is left when its last line was commented out.
+            # `env:` without a value is what is left when its last line was commented out.
             if is_null(child) and not fields[key].required and not block.keys_need_values:
                 continue
             value = self.read(fields[key].type, child, (*path, key))
@@ -177,7 +179,7 @@ class _Walk:
     def reject_key(self, kind: inspect.StructType, key: str, line: int, path: Path) -> None:
         meant = suggest_path(key, kind)
         if meant:
-            self.invalid.add((*path, *meant))  # nobody needs to hear that it is missing, too
+            self.invalid.add((*path, *meant))  # not reported as missing, too
             hint = f"did you mean `{format_path(meant)}`?"
         else:
             known = ", ".join(field.encode_name for field in kind.fields)
@@ -210,7 +212,7 @@ class _Walk:
         return values
 
     def read_any(self, node: Node, path: Path) -> object:
-        """What stands there, whatever it is: part of a text that is meant for others."""
+        """Return any value, such as a part of a pod's patch."""
         match node:
             case Scalar() if isinstance(node.value, float) and not math.isfinite(node.value):
                 return self.add_problem(
@@ -277,7 +279,7 @@ class _Walk:
 
 
 def _fits(kind: inspect.Type, node: Node) -> bool:
-    """Whether this kind of node can be meant for this type at all."""
+    """Return whether this kind of node can have this type."""
     match unwrap(kind).type:
         case inspect.UnionType() as union:
             return any(_fits(member, node) for member in union_members(union))

@@ -1,4 +1,4 @@
-"""What pip would install, as lines that mean the same wherever and whenever they are read."""
+"""Read pip requirements into lines that do not depend on the folder or on local files that may change."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _FILE_COST = 1 << 10  # in bytes of these: no more than a thousand files are rea
 _DEEPEST = 10
 _LARGEST_WHEEL = 1 << 33  # bytes; its digest takes some seconds
 
-# Possessive, so that no text is read more than a few times.
+# Possessive quantifiers, so that matching takes linear time.
 _NAMED = re.compile(
     r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*+(\[[^\]]*+\])?+\s*+(@\s*+\S.*|\(?\s*+([=!~]=|[<>]).*|;.*|)"
 )
 _URL = re.compile(r"(git|hg|svn|bzr)\+|https?://|file://")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar\.(gz|bz2|xz)|tgz)$")
-# Where pip looks and what it takes; all that both installers read from a file.
+# Options that both pip and uv read from a file.
 _OPTION = re.compile(
     r"(-i|--index-url|--extra-index-url|--no-index|--pre|--prefer-binary|--no-binary|--only-binary|--trusted-host"
     r"|--require-hashes)\b"
@@ -29,7 +29,7 @@ _OPTION = re.compile(
 
 
 class BadRequirement(ValueError):  # noqa: N818
-    """A line that cannot be kept; `index` is its place in a list, None for a file as a whole."""
+    """An invalid requirement; `index` is its index in a list, None for a file."""
 
     def __init__(self, message: str, index: int | None = None) -> None:
         super().__init__(message)
@@ -37,9 +37,9 @@ class BadRequirement(ValueError):  # noqa: N818
 
 
 def read_requirements(written: str | Sequence[str], directory: Path) -> tuple[str, ...]:
-    """Read a file of requirements, or a list of them; files that they name are read too, and paths made absolute.
+    """Read a file or a list of requirements, with the files that they include; paths become absolute.
 
-    A constraint becomes a line `-c REQUIREMENT`. Raise BadRequirement for what is not there or cannot be kept.
+    A constraint becomes a line `-c REQUIREMENT`. Raise BadRequirement for a missing file or an invalid line.
     """
     reader = _Reader()
     if isinstance(written, str):
@@ -56,7 +56,7 @@ def read_requirements(written: str | Sequence[str], directory: Path) -> tuple[st
 
 
 class _Reader:
-    """Reads files of requirements and those that they name, up to a size in all: files can name each other often."""
+    """Reads files of requirements and those that they include, up to a total size."""
 
     def __init__(self) -> None:
         self._left = MAX_BYTES
@@ -132,7 +132,7 @@ def _is_path(text: str, directory: Path) -> bool:
 
 
 def _local(text: str, directory: Path) -> str:
-    """A wheel or archive with the digest of its content: another of the same name is another requirement."""
+    """Return the requirement of a wheel or archive, with the digest of its content."""
     path = Path(_absolute(directory, text))
     if path.is_dir():
         raise BadRequirement(f"`{text}` is a folder, which may change while its name stays: give a wheel of it")

@@ -64,9 +64,9 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tidy(schema: dict[str, Any]) -> None:
-    """Say how values are written, and leave out what says nothing: defaults that are absent or whole blocks."""
+    """Set the JSON types as written in the file, and remove defaults that are null or whole blocks."""
     if schema.get("type") == "string":
-        schema["type"] = ["string", "number", "boolean"]  # nobody writes `lr: "0.1"`; the reader takes what was typed
+        schema["type"] = ["string", "number", "boolean"]  # `lr: 0.1` needs no quotes
     schema["type"] = schema.pop("written", schema.get("type"))
     if isinstance(schema.get("default"), dict | list):
         del schema["default"]

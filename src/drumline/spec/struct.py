@@ -1,4 +1,4 @@
-"""The door to msgspec, which makes the types of a spec and tells of them."""
+"""The names that are used of msgspec; the only module that imports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the library's words for broken YAML mean to whoever wrote it."""
+"""Explain syntax errors of the YAML library."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drumline.record import Record
 
 ESCAPE = r"a `\` in double quotes that begins no known escape; use single quotes"
 
-# Patterns of both loaders, with libyaml and without. True: the trouble is where it began, not where it was noticed.
+# Patterns for the loaders with and without libyaml. True: report the line where the construct began.
 _MEANINGS = (
     (r"end of stream.* quoted", True, "the quote that opens here is never closed"),
     (r"',' or '\]'", True, "the `[` here is never closed, or a text inside it needs quotes"),
@@ -22,23 +22,23 @@ _MEANINGS = (
     (
         r"expected (key|'-' indicator|<block end>|'?<document start>)",
         False,
-        "this does not belong to what stands above it; look at indentation and quotes",
+        "this does not fit the lines above; check indentation and quotes",
     ),
 )
 
 
 class Position(Record):
-    """A place in a text; both numbers begin at 0."""
+    """A position in a text; both numbers start at 0."""
 
     line: int
     column: int
 
 
 def explain_syntax(trouble: str, *, noticed: Position, began: Position | None, text: str) -> tuple[int, str]:
-    """Say in which line what is wrong, and what to do about it."""
+    """Return the line and an explanation of a syntax error."""
     line, meaning = noticed.line, trouble
     if re.search("cannot start any token|tab character", trouble):
-        # YAML breaks lines where Python does, the control characters excepted that are refused before.
+        # YAML and Python break lines alike, except at control characters, which were refused before.
         char = text.splitlines()[noticed.line][noticed.column]
         meaning = f"a text that begins with {char} needs quotes"
         if char == "\t":

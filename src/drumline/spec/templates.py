@@ -1,4 +1,4 @@
-"""Files that are templates, told by their bytes: no YAML before they are rendered."""
+"""Recognize files that are Helm or Jinja templates."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HELM = (
 
 
 def helm_line(data: bytes) -> int | None:
-    """The first line of a file with an action of Helm; None if it is no template of Helm."""
+    """Return the first line with a Helm action; None if the file is not a Helm template."""
     if not any(sign in data for sign in _SIGNS_OF_HELM) or is_template(data) or _is_own(data):
         return None
     action = re.search(_HELM, data)
@@ -24,7 +24,7 @@ def _is_own(data: bytes) -> bool:
 
 
 def is_template(data: bytes) -> bool:
-    """Whether a file is a Jinja template: statements where lines begin, and not in the middle of a spec of ours."""
+    """Return whether a file is a Jinja template: it has statements at the beginning of lines, and is not a spec."""
     if b"{%" not in data and b"{#" not in data:
         return False
     begins = re.search(rb"^[ \t]*\{(%[-+]?[ \t]*[a-z]|#)", data, re.MULTILINE)

@@ -48,13 +48,13 @@ class Value(Block, frozen=True):
     short: ClassVar[str | None] = "value"
     value: Scalar | None = None
     from_: Annotated[
-        Variable | None, Meta(description="A variable of whoever launches; never written to disk or shown")
+        Variable | None, Meta(description="A variable of the shell that launches; never written to disk or shown")
     ] = field(default=None, name="from")
     override: Annotated[bool, Meta(description="Replace a variable that drumline sets itself")] = False
 
 
 class Resources(Block, frozen=True):
-    """What a replica claims; what is not said is not claimed."""
+    """What a replica claims; nothing unless set."""
 
     cpus: Annotated[float, Meta(ge=0.01, le=10_000)] | None = None
     memory: Bytes | None = None
@@ -62,7 +62,7 @@ class Resources(Block, frozen=True):
 
 
 class First(Block, frozen=True):
-    """What differs for a role's replica 0. Its resources and variables are added to the role's."""
+    """What differs for replica 0 of a role. Its resources and variables are added to the role's."""
 
     run: Run | None = None
     env: dict[Variable, Value] = {}
@@ -70,7 +70,7 @@ class First(Block, frozen=True):
 
 
 class Role(Block, frozen=True):
-    """How many replicas a role has, and what it has of its own."""
+    """The number of replicas of a role, and its own settings."""
 
     short: ClassVar[str | None] = "replicas"
     replicas: Count = 1
@@ -89,7 +89,7 @@ class Role(Block, frozen=True):
 
 
 class Roles(Block, frozen=True):
-    """The line: who takes part."""
+    """The roles of a run."""
 
     keys_need_values: ClassVar[bool] = True
     chief: Annotated[Role | None, Meta(description="Coordinates; exactly one")] = None
@@ -135,7 +135,7 @@ class Backoff(Block, frozen=True):
 
 
 class Restart(Block, frozen=True):
-    """How often the whole line starts again, by class of failure."""
+    """How often the run restarts, by class of failure."""
 
     short: ClassVar[str | None] = "budget"
     budget: Annotated[
@@ -144,19 +144,19 @@ class Restart(Block, frozen=True):
     crash: Annotated[Budget | None, Meta(description="User code failed")] = None
     early: Annotated[Budget, Meta(description="User code failed before its first step. Not retried unless asked")] = 0
     lost: Annotated[Budget | None, Meta(description="A host or pod is gone")] = None
-    preempted: Annotated[Budget | None, Meta(description="Asked to leave, with time to save")] = None
-    hang: Annotated[Budget | None, Meta(description="Nobody made progress")] = None
+    preempted: Annotated[Budget | None, Meta(description="Evicted or preempted, with time to save")] = None
+    hang: Annotated[Budget | None, Meta(description="No replica made progress")] = None
     rendezvous: Annotated[Budget | None, Meta(description="The replicas never found each other")] = None
     out_of_memory: Annotated[Budget, Meta(description="Not retried unless asked")] = 0
     permanent: Annotated[
         tuple[ExitCodes, ...],
-        Meta(description="Exit codes after which nothing starts again; 128 and the signal's number for who is killed"),
+        Meta(description="Exit codes after which nothing starts again; 128 and the signal's number after a signal"),
     ] = ()
     backoff: Backoff = Backoff()
 
 
 class Timeouts(Block, frozen=True):
-    """How long to wait, and for what."""
+    """Time limits."""
 
     start: Annotated[Seconds, Meta(description="Until every replica runs")] = 600.0
     rendezvous: Annotated[Seconds, Meta(description="Until the replicas have found each other")] = 600.0
@@ -186,7 +186,7 @@ class TensorFlow(Block, frozen=True):
         Meta(description="auto: not for one replica alone, which trains by itself without it"),
     ] = "auto"
     evaluator_in_cluster: Annotated[
-        bool, Meta(description="List the evaluator in everyone's cluster, as TensorFlow 1 wanted")
+        bool, Meta(description="List the evaluator in TF_CONFIG's cluster, as TensorFlow 1 wanted")
     ] = False
 
 
@@ -222,7 +222,7 @@ class Warm(Block, frozen=True):
 
 
 class Spec(Block, frozen=True):
-    """What to train, by whom, where."""
+    """What to train, with which roles, and where."""
 
     project: Annotated[Name, Meta(description="The project; prefixes everything that gets a name")]
     run: Annotated[Run | None, Meta(description="For every role that has no `run` of its own")] = None
@@ -253,7 +253,7 @@ class Spec(Block, frozen=True):
     data: Data | Annotated[tuple[Data, ...], Meta(min_length=1)] | None = None
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
-    success: Annotated[Success | None, Meta(description="Who decides; unless said, the chief, else all workers")] = None
+    success: Annotated[Success | None, Meta(description="What decides: unless set, the chief, else all workers")] = None
     tensorboard: Annotated[
         bool | None,
         Meta(description="Beside the run, on loopback; unless said, once a tensorflow run has written summaries"),
@@ -265,13 +265,13 @@ class Spec(Block, frozen=True):
     ] = None
 
     def with_parameters(self, parameters: Mapping[str, str | None]) -> Self:
-        """The same spec with these parameters."""
+        """Return the spec with these parameters."""
         return structs.replace(self, parameters=dict(parameters))
 
     def with_requirements(self, lines: tuple[str, ...]) -> Self:
-        """The same spec with these lines as what its environment requires."""
+        """Return the spec with these requirements of its environment."""
         return structs.replace(self, environment=structs.replace(self.environment or Environment(), requirements=lines))
 
     def with_name(self, name: str) -> Self:
-        """The same spec under this name."""
+        """Return the spec with this name."""
         return structs.replace(self, name=name)

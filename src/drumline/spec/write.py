@@ -1,4 +1,4 @@
-"""YAML as a person would write it."""
+"""Write readable YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def write_yaml(value: object) -> str:
 
 
 class _Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]
-    """Writes no anchors, and several lines as a block, as a person would."""
+    """Writes no anchors, and texts of several lines as blocks."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002
         return True
@@ -24,11 +24,11 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     lines = text.replace("\n", "")
     style = None
     if not lines.isprintable():
-        style = '"'  # written as it is, the library itself would not read all of it back
+        style = '"'  # else the library would not read it back
     elif lines != text:
         style = "|"
     elif re.match(r"[-+.]*[0-9]|[yYnN]$", text):
-        style = "'"  # the library takes `1e-6` and `y` for text; other readers take them for a number and for true
+        style = "'"  # other readers convert `1e-6` and `y` to a number and to true
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
 
 

@@ -82,7 +82,7 @@ def test_a_module_of_the_project_that_is_imported_is_looked_at(line: str, module
     (tmp_path / "code" / module).write_text(SETS)
     (tmp_path / "code" / "train.py").write_text(line)
     (said,) = map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
-    assert said.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that every replica")
+    assert said.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that all replicas")
 
 
 def test_modules_that_import_each_other_are_looked_at_once(tmp_path: Path) -> None:

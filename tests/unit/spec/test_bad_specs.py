@@ -48,7 +48,7 @@ UNSHOWN = [
         "\n".join(["x-0: &a0 [a]", *(f"x-{n}: &a{n} [{f'*a{n - 1},' * 9}]" for n in range(1, 9))]).encode(),
         "drumline.yml:7: more than 200000 values, aliases counted as often as they are used",
     ),
-    ("too much", b"#" * 1_000_001, "drumline.yml: is larger than 1 MB; a spec is a page of text"),
+    ("too much", b"#" * 1_000_001, "drumline.yml: is larger than 1 MB, the limit for a spec"),
     (
         "a name that is too long",
         f"project: {'x' * 64}\nrun: python train.py\n".encode(),
@@ -79,7 +79,7 @@ def test_a_report_ends_where_nobody_reads_on() -> None:
         check_spec((HEAD + unknown).encode(), "drumline.yml")
     *problems, last = caught.value.problems
     assert len(problems) == 100
-    assert str(last) == "drumline.yml:102: too many problems to go on"
+    assert str(last) == "drumline.yml:102: too many problems; checking stopped"
 
 
 def test_rules_too_end_where_nobody_reads_on() -> None:
