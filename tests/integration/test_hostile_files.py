@@ -105,7 +105,9 @@ def test_a_problem_on_every_line_is_not_printed_for_every_line(tmp_path: Path) -
     code, output, errors = check(cwd=tmp_path)
     assert (code, output) == (2, "")
     assert len(errors.splitlines()) == 102
-    assert errors.endswith("drumline.yml:102: too many problems; checking stopped\nerror: 101 problems; nothing was done\n")
+    assert errors.endswith(
+        "drumline.yml:102: too many problems; checking stopped\nerror: 101 problems; nothing was done\n"
+    )
 
 
 @pytest.mark.parametrize(
