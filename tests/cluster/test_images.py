@@ -277,7 +277,7 @@ def test_a_script_that_was_edited_runs_as_it_is_now(kubectl: Kubectl, store: Sto
             assert f"edited {number} worker {index} ['.gitignore', 'drumline.yml', 'lib', 'train.py']" in run.said
         assert "Syncing project (" in run.said
         assert "4 files)... done" in run.said
-        assert "Warning: outside is left out: it leads out of the project, to /etc/hostname" in run.said
+        assert "Warning: outside is left out: it points out of the project, to /etc/hostname" in run.said
 
 
 def launch(folder: Path, store: Store, spec: str) -> Launched:

@@ -1,4 +1,4 @@
-"""WHERE: the places that can run a line. One package per engine; none knows another.
+"""Engines: one package for each; no engine imports another, except the local one.
 
 Nothing outside this package asks an engine for its name: what differs between engines is in its Capabilities.
 """

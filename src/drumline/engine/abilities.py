@@ -38,22 +38,22 @@ def require(engine: object, ability: type[Ability], what: str, name: str) -> Abi
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Runs replicas in a place that has to be reached first."""
+    """Runs replicas on other machines, which have to be reached first."""
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """Check that the place answers and allows the run; raise EngineError if not. Return the plan and warnings.
+        """Check that the machines answer and allow the run; raise EngineError if not. Return the plan and warnings.
 
-        The plan that is returned names the place, so that a later supervisor uses the same one.
+        The returned plan names them, so that a later supervisor uses the same ones.
         """
         ...
 
 
 @runtime_checkable
 class Limited(Protocol):
-    """Knows before a run all that there is."""
+    """Knows all its resources before a run."""
 
     def capacity_problems(self, plan: Plan) -> Iterator[str]:
-        """Yield what the plan asks for beyond all that there is."""
+        """Yield which resources the plan asks for beyond all that there are."""
         ...
 
 
@@ -96,7 +96,7 @@ class Measurable(Protocol):
 
 @runtime_checkable
 class Observable(Protocol):
-    """Can tell whether replicas do anything."""
+    """Can measure whether replicas do anything."""
 
     async def work_samples(self) -> Sequence[WorkSample]:
         """Return what every incarnation that runs has done so far."""
@@ -105,7 +105,7 @@ class Observable(Protocol):
 
 @runtime_checkable
 class Connected(Protocol):
-    """Can tell how replicas are connected."""
+    """Can list the connections of replicas."""
 
     async def sockets(self) -> Sequence[Sockets]:
         """Return the ports on which every incarnation that runs listens, and the addresses it has connected to."""
@@ -125,7 +125,7 @@ class Dumpable(Protocol):
 
 
 class FaultInjector(Protocol):
-    """Harms replicas from outside, so that their supervisor has to notice by itself."""
+    """Injects faults into replicas from outside; the supervisor is not told."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
         """Return why this fault cannot be done to replicas of this plan; None if it can."""
@@ -145,16 +145,16 @@ class Sabotable(Protocol):
     """Can fault replicas for a drill."""
 
     def fault_injector(self) -> FaultInjector:
-        """Return what harms replicas; needs no session."""
+        """Return what injects faults; needs no session."""
         ...
 
 
 @runtime_checkable
 class Diagnosable(Protocol):
-    """Can examine the place where it runs replicas."""
+    """Can check the machines on which it runs replicas."""
 
     def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
-        """Yield what was found, one line for each thing that matters there."""
+        """Yield the checks, one for each requirement."""
         ...
 
 
@@ -169,7 +169,7 @@ class Warming(Protocol):
 
 @runtime_checkable
 class Describing(Protocol):
-    """Lets runs write elsewhere than into a folder of this machine."""
+    """Has runs write their output on other machines."""
 
     def describe_output(self, run_output: RunOutput) -> str:
         """Return where the run writes, and how to fetch it, in words; contacts no other machine."""
@@ -178,7 +178,7 @@ class Describing(Protocol):
 
 @runtime_checkable
 class Storing(Protocol):
-    """Makes volumes that stay when a run is removed."""
+    """Creates volumes that stay when a run is removed."""
 
     def open_volumes(self, run_output: RunOutput) -> Volumes:
         """Return access to the volumes that were made for a run."""
@@ -187,7 +187,7 @@ class Storing(Protocol):
 
 @runtime_checkable
 class RemovingFiles(Protocol):
-    """Keeps files of runs on other machines that go when a run is removed."""
+    """Has files of runs on other machines, which are removed with the run."""
 
     def remove_files(self, run_output: RunOutput) -> None:
         """Remove the run's files there; raise EngineError with all that could not be removed."""
@@ -205,7 +205,7 @@ class Retaining(Protocol):
 
 @runtime_checkable
 class Verifying(Protocol):
-    """May be unable to reach machines at the end of a run, on which something of it is then left for a time."""
+    """May be unable to verify at the end of a run that nothing of it is left on a machine."""
 
     def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
         """Return the hosts that could not be asked whether anything of a run that is over is left there."""
@@ -222,26 +222,26 @@ class Removing(Protocol):
 
 
 class EndedError(EngineError):
-    """A supervisor elsewhere has ended, and nothing more of its run can be read there."""
+    """A supervisor on another machine has ended, and nothing more of its run can be read there."""
 
 
 class RemoteSupervisor(Protocol):
-    """A run's folder elsewhere, and the supervisor that lives beside it.
+    """A run's folder on another machine, and its supervisor there.
 
     Both methods carry bytes that drumline writes and reads, and run `python -m drumline.supervise.remote` there.
-    Raise EngineError if the place cannot be reached, which says nothing about the run, and EndedError if the run is
+    Raise EngineError if the machine cannot be reached, which says nothing about the run, and EndedError if the run is
     known to be gone there. An answer has MOST_ANSWER_BYTES at most.
     """
 
     async def start(self, order: bytes) -> bytes:
-        """Have `there start FOLDER` read the order, which may hold secrets; return what it wrote.
+        """Have `remote start FOLDER` read the order, which may hold secrets; return what it wrote.
 
         FOLDER is `runs/ID` in the drumline folder there, to which DRUMLINE_HOME is set; an order may be given twice.
         """
         ...
 
     async def exchange(self, request: bytes) -> bytes:
-        """Have `there answer FOLDER` read the request; return what it wrote."""
+        """Have `remote answer FOLDER` read the request; return what it wrote."""
         ...
 
 
@@ -250,10 +250,10 @@ MOST_ANSWER_BYTES = 1 << 24
 
 @runtime_checkable
 class Remote(Protocol):
-    """Can have the supervisor of a run live where the replicas run."""
+    """Can run the supervisor of a run where the replicas run."""
 
     def remote_supervisor(self, run_output: RunOutput) -> RemoteSupervisor | None:
-        """Return access to the supervisor that lives elsewhere; None if it lives on this machine for this plan."""
+        """Return access to a supervisor on another machine; None if it runs on this machine for this plan."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What Linux can pass to a process, and which launches have more."""
+"""Limits of Linux for arguments and environment variables."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ LONGEST_STRING_BYTES = 131_071
 
 
 def too_long_arguments(launches: Sequence[Launch]) -> Iterator[str]:
-    """Variables and words that no process can be given; of many alike, the first is named."""
-    said = set()
+    """Yield a message for each variable or argument that is too long; only the first replica is named."""
+    named = set()
     for launch in launches:
         for what, length in _strings(launch):
-            if length > LONGEST_STRING_BYTES and what not in said:
-                said.add(what)
+            if length > LONGEST_STRING_BYTES and what not in named:
+                named.add(what)
                 yield (
                     f"{what} of {launch.replica.id} has {length:,} bytes, more than the {LONGEST_STRING_BYTES:,}"
-                    f" that Linux passes to a process: this line of {len(launches):,} cannot start here"
+                    f" that Linux passes to a process: these {len(launches):,} replicas cannot start"
                 )
 
 
 def _strings(launch: Launch) -> Iterator[tuple[str, int]]:
-    """Every string that the process is given, and its length in bytes."""
+    """Yield each string that the process gets, with its length in bytes."""
     for name, value in launch.env.items():
         length = value.length if isinstance(value, Shared) else len(os.fsencode(str(value)))
         yield name, len(name) + 1 + length

@@ -1,4 +1,4 @@
-"""What a doctor finds out about a place where replicas are to run: one line for each thing that matters there."""
+"""What `drumline doctor` reports: one check for each requirement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PACKAGES = {
 
 
 class DoctorCheck(Record):
-    """One thing that was looked at: fine, only worth a note, or missing; and what to do about it."""
+    """The result of one check: ok, a note, or missing; and a hint."""
 
     subject: str
     verdict: str
@@ -30,25 +30,25 @@ class DoctorCheck(Record):
 
 
 class DoctorTarget(Record):
-    """What is to run there: a plan, if there is a spec; and where to look, as far as somebody said."""
+    """What is checked: the engine and its options, and the plan if there is a spec."""
 
     engine: str
     site: Site
     plan: Plan | None = None
     where: str = "this machine"
-    options: Mapping[str, object] = MappingProxyType({})  # of the plan, or those that one would have
+    options: Mapping[str, object] = MappingProxyType({})  # of the plan, or the default ones
 
 
 def missing_framework(framework: str, words: str, remedy: str) -> DoctorCheck:
-    """A framework that is not there as it should be."""
+    """Return the check of a framework that is missing or wrong."""
     own = "`tensorflow: {version: …}`" if framework == "tensorflow" else "`environment: [LINES]`"
     hint = f"{remedy}, or let {own} do it for the run; `framework: plain`, if the script needs none"
     return DoctorCheck(framework, MISSING, words, hint)
 
 
 def free_bytes(folder: Path) -> int | None:
-    """What is left on the disk of a folder, or of the one in which it would be made; None if nobody can say."""
-    import shutil  # noqa: PLC0415 - nobody else waits for it
+    """Return the free bytes on the disk of a folder that may not exist yet; None if they are not known."""
+    import shutil  # noqa: PLC0415 - only doctor needs it
 
     for each in (folder, *folder.parents):
         if each.is_dir():

@@ -1,4 +1,4 @@
-"""Libraries that an engine needs and drumline's base does not have."""
+"""Libraries that an engine needs beside drumline's own dependencies."""
 
 from __future__ import annotations
 

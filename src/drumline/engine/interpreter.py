@@ -17,7 +17,7 @@ _SYSTEM = {
     f"{root}/{folder}" for root in ("", "/usr", "/usr/local", "/opt/homebrew", "/snap") for folder in ("bin", "sbin")
 }
 _SHIMS = "shims"  # of pyenv, asdf and mise: they start whatever is set as the default
-_ASK = "import sys; print(sys.executable)"
+_PRINT_EXECUTABLE = "import sys; print(sys.executable)"
 _ANSWER_SECONDS = 10
 
 
@@ -68,7 +68,7 @@ def require_interpreter(interpreter: Interpreter, commands: Iterable[tuple[str, 
 
 
 def _is_gone(path: str) -> bool:
-    """Return whether there is no such file; one that this user may not look at is no such case."""
+    """Return whether the file does not exist; one that this user may not read counts as existing."""
     try:
         os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
@@ -97,7 +97,7 @@ def _describe(python: str, environ: Mapping[str, str]) -> str:
 
 
 def _is_default(python: str, base: str) -> bool:
-    """Return whether this is what the machine has for all, and no environment."""
+    """Return whether this is the system's Python, and no environment."""
     folder = Path(python).parent
     if (folder.parent / "pyvenv.cfg").is_file() or (folder.parent / "conda-meta").is_dir():
         return False
@@ -111,11 +111,11 @@ def _is_called_by_name(program: str, path: str) -> bool:
 
 def _wraps(python: str, own: str) -> bool:
     """Return whether this is a script that starts drumline's own Python."""
-    return _is_script(python) and (real := _ask(python)) is not None and _same_folder(real, own)
+    return _is_script(python) and (real := _executable_of(python)) is not None and _same_folder(real, own)
 
 
 def _follow_shim(python: str) -> str:
-    return _ask(python) or python if Path(python).parent.name == _SHIMS else python
+    return _executable_of(python) or python if Path(python).parent.name == _SHIMS else python
 
 
 def _is_script(path: str) -> bool:
@@ -124,13 +124,18 @@ def _is_script(path: str) -> bool:
     return False
 
 
-def _ask(python: str) -> str | None:
+def _executable_of(python: str) -> str | None:
     with suppress(OSError, ValueError, subprocess.SubprocessError):
         answer = subprocess.run(
-            [python, "-ISc", _ASK], cwd="/", capture_output=True, text=True, check=True, timeout=_ANSWER_SECONDS
+            [python, "-ISc", _PRINT_EXECUTABLE],
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_ANSWER_SECONDS,
         )
-        if os.access(said := answer.stdout.strip(), os.X_OK):
-            return said
+        if os.access(found := answer.stdout.strip(), os.X_OK):
+            return found
     return None
 
 

@@ -1,4 +1,4 @@
-"""What a supervisor says of itself: lines of its own log."""
+"""The supervisor's own log."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What this machine keeps of a life elsewhere: by when it was there, and how it ended.
+"""What this machine records of an incarnation in a pod or on a host: when it was seen, and how it ended.
 
-The truth is over there for as long as its pod or its host is. A life that was told to have ended is written down here
-first, so that it is told the same to whoever comes back, also when that is gone.
+An end is recorded before it is reported, so that the next supervisor reports the same end, even if the pod or the host
+is gone.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from drumline.runtime.keeper import boot_id, now
 
 
 class End(Record):
-    """How a life ended, and when, by the clock that never goes back."""
+    """How an incarnation ended, and when, by the clock since boot."""
 
     exit: Exit
     at_seconds: float
@@ -30,7 +30,7 @@ class End(Record):
 
 
 def note(folder: Path, data: Mapping[str, object]) -> None:
-    """Add a line to a life's trace."""
+    """Append a record to the trace of an incarnation."""
     for each in (folder.parent.parent, folder.parent, folder):
         each.mkdir(exist_ok=True, mode=0o700)
     file = os.open(folder / TRACE, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -41,13 +41,13 @@ def note(folder: Path, data: Mapping[str, object]) -> None:
 
 
 def note_end(folder: Path, end: End) -> None:
-    """Write down how a life ended."""
+    """Record the end of an incarnation."""
     when = {"at": end.at_seconds, "boot": boot_id(), "utc": time.time() - (now() - end.at_seconds)}
     note(folder, {**when, "over": True, "exit": to_data(end.exit), "started": end.has_started})
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """Everything that a trace says; a line that is not whole says nothing."""
+    """Return all records of a trace, merged; incomplete lines are ignored."""
     known: dict[str, Any] = {}
     with suppress(FileNotFoundError):
         for line in (folder / TRACE).read_bytes().split(b"\n")[:-1]:
@@ -57,13 +57,13 @@ def read_notes(folder: Path) -> dict[str, Any]:
 
 
 def read_end(folder: Path) -> End | None:
-    """How a life ended, if that was written down and can be read."""
+    """Return the recorded end of an incarnation; None if there is none that can be read."""
     known = read_notes(folder)
     if "over" not in known:
         return None
     try:
         at = float(known["at"])
-        if known["boot"] != boot_id():  # the clock began anew
+        if known["boot"] != boot_id():  # the clock started again at 0
             at = now() - (time.time() - float(known["utc"]))
         return End(from_data(Exit, known["exit"]), at, bool(known["started"]))
     except (KeyError, ValueError, TypeError, OverflowError, RecursionError):

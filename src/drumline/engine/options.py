@@ -17,7 +17,7 @@ from drumline.spec.types import Spec
 
 
 class Flag(Record):
-    """A word of the command line that says something for an engine, instead of its block of the spec."""
+    """An option of the command line that sets something for an engine, instead of its block of the spec."""
 
     name: str
     metavar: str
@@ -28,7 +28,7 @@ class Flag(Record):
 
 
 class LaunchInput(Record):
-    """What the command that launches adds to a spec."""
+    """What the launching command adds to a spec."""
 
     flags: Mapping[str, str] = MappingProxyType({})  # those of the engine that were typed, by name
     directory: str = "."  # of the spec
@@ -48,5 +48,5 @@ class EngineOptions(Protocol):
         ...
 
     def problems(self, spec: Spec, engine: str) -> Iterator[SpecProblem]:
-        """Yield what is wrong or unwise about the engine's block, with its place in the spec."""
+        """Yield problems and warnings of the engine's block, with their location in the spec."""
         ...

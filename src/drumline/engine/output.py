@@ -1,4 +1,4 @@
-"""What a run has written, wherever that is: to look at, to copy, to remove."""
+"""Access to the output of a run: inspect, copy, remove."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class Volume(Record):
 
     name: str
     kind: str  # as in `deleted the claim …`
-    words: str  # all that a user should know before it is deleted
+    words: str  # what a user should know before it is deleted
 
 
 class Output(Protocol):
     """What one run has written. Paths are relative to its OUTPUT_DIR, or absolute where replicas run."""
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command beside it, a shell if none is named, and return its exit code; raise EngineError."""
+        """Run a command in the output folder, a shell by default; return its exit code. Raise EngineError."""
         ...
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
@@ -38,7 +38,7 @@ class Volumes(Protocol):
     """The volumes that were made for one run."""
 
     def volumes(self) -> Sequence[Volume]:
-        """Return those that are still there."""
+        """Return the volumes that still exist."""
         ...
 
     def remove(self, names: Sequence[str]) -> None:
@@ -47,10 +47,10 @@ class Volumes(Protocol):
 
 
 class RunOutput(Record):
-    """Whose output it is, and where this machine would have it."""
+    """The plan of a run and its folders on this machine."""
 
     plan: Plan
-    folder: Path  # the run's OUTPUT_DIR, if it ran here
+    folder: Path  # the run's OUTPUT_DIR, if it is on this machine
     run_dir: Path = Path()  # drumline's own folder of the run
 
 

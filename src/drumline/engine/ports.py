@@ -23,7 +23,7 @@ class PortClaim:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """The descriptors that keep the claim."""
+        """Return the descriptors that keep the claim."""
         return tuple(each.fileno() for each in self._sockets)
 
     def close(self) -> None:
@@ -33,7 +33,7 @@ class PortClaim:
 
 
 def claim_port(port: int) -> PortClaim | None:
-    """Claim a port; None if it is taken. Raise EngineError if there are no descriptors left for claims."""
+    """Claim a port; return None if it is taken. Raise EngineError if there are no descriptors left for claims."""
     try:
         name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -57,7 +57,7 @@ def claim_port(port: int) -> PortClaim | None:
 
 
 def _is_served(port: int) -> bool:
-    """Whether a server has the port: only a strict bind sees those that, like ours, allow others beside them."""
+    """Return whether a server has the port; only a bind without options finds servers that share their port."""
     for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,4 +1,4 @@
-"""What every engine can do, and every session of a run on one; and what they need to know of the world."""
+"""The protocols of engines and sessions, and the values that they are given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.run.incarnation import Incarnation
 
 
 class Capacity(Record):
-    """What a machine has to give; a GPU is named as CUDA_VISIBLE_DEVICES names it."""
+    """The resources of a machine; a GPU is named as in CUDA_VISIBLE_DEVICES."""
 
     cpus: float
     memory_bytes: int
@@ -22,11 +22,11 @@ class Capacity(Record):
 
 
 class MustWait(Exception):  # noqa: N818
-    """There is no room for a line yet; says for what it waits, and behind whom."""
+    """There is no room for the run yet; the message says what it waits for."""
 
 
 class Interpreter(Record):
-    """A Python, and why it was chosen."""
+    """A Python interpreter, and why it was chosen."""
 
     path: str
     reason: str
@@ -36,20 +36,20 @@ class Interpreter(Record):
 
     @property
     def folder(self) -> str:
-        """Where it and the programs of its environment are."""
+        """Return the folder of the programs of its environment."""
         return self.path.rpartition("/")[0]
 
 
 class Site(Record):
-    """The world as an engine may see it: whose folder, which machine."""
+    """The machine and the folders that an engine works with."""
 
     directory: Path  # of the spec; relative paths in it start here
     home: Path
     cores: int
-    python_dir: str | None = None  # to be put in front of PATH, where `python` would be another one
-    capacity: Capacity | None = None  # None is for the engine to find out, when somebody asks
-    cache: Path | None = None  # for what can be made again, and is shared by all homes of a user
-    python: Interpreter | None = None  # what `python` means there; None is drumline's own
+    python_dir: str | None = None  # added to the front of PATH, if `python` would be another one
+    capacity: Capacity | None = None  # None: the engine finds out when it is needed
+    cache: Path | None = None  # for files that can be made again, shared by all homes of a user
+    python: Interpreter | None = None  # what `python` means; None is drumline's own
     warm: Path | None = None  # the folder of its warm processes, where homes are shared by machines; None is the home
     next_supervisor: tuple[str, ...] = ()  # the command by which a keeper of this machine starts the run's next one
 
@@ -57,8 +57,8 @@ class Site(Record):
 class Capabilities(Record):
     """What differs between engines, as data."""
 
-    forms: tuple[str, ...]  # in which `render` can write, the usual one first
-    dates_logs: bool = False  # its logs come with the times of their lines, and it writes the marks beside them
+    forms: tuple[str, ...]  # of `render`, the default first
+    dates_logs: bool = False  # it knows the time of each log line, and writes the marks itself
 
 
 ReportEvent = Callable[[Event], None]
@@ -79,7 +79,7 @@ class Placed(Record):
 
 
 class Engine(Protocol):
-    """Where replicas can run; has no state, and blocks for no longer than a moment."""
+    """Runs replicas; has no state, and blocks only briefly."""
 
     capabilities: Capabilities
 
@@ -88,7 +88,7 @@ class Engine(Protocol):
         ...
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Yield why these could not be started, and warnings about how they would be."""
+        """Yield why these cannot be started, and warnings."""
         ...
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -106,7 +106,7 @@ class Engine(Protocol):
 class Session(Protocol):
     """One run on an engine, inside its supervisor.
 
-    Nothing here blocks the loop: what takes longer than a moment is awaited. Orders may be given twice; a start that
+    Nothing here blocks the loop: what takes long is awaited. Orders may be given twice; a start that
     waits may be cancelled, and given again.
     """
 
@@ -122,7 +122,7 @@ class Session(Protocol):
         """Claim what the plan asks for, and return where each replica is reached; raise InputError if it cannot fit.
 
         `keep` are the addresses of an attempt that is already under way. Raise MustWait while other runs have what is
-        asked for; RoomFound follows when it can be had.
+        asked for; RoomFound follows when it is free.
         """
         ...
 
@@ -145,7 +145,7 @@ class Session(Protocol):
         ...
 
     async def release(self, *, forced: bool = False) -> None:
-        """Give back everything that was claimed for the run; it is over.
+        """Release everything that was claimed for the run, which is over.
 
         Where the user has `forced` the end, do not wait long for what other machines send.
         """

@@ -60,7 +60,7 @@ def _plugins() -> Mapping[str, Plugin]:
     for plugin in find_plugins(sys.path):
         if not re.fullmatch(_NAME, plugin.name) or plugin.name == "default":
             raise EngineError(
-                f"the package {plugin.distribution} has an engine whose name no spec can have: `{plugin.name}`",
+                f"the package {plugin.distribution} has an engine with an invalid name: `{plugin.name}`",
                 hint=f"`pip uninstall {plugin.distribution}`, or another version of it",
             )
         owner = owners.setdefault(plugin.name, plugin.distribution)
@@ -90,7 +90,7 @@ def _import_plugin(plugin: Plugin, module: str, needs: str) -> ModuleType:
     hint = f"`pip uninstall {plugin.distribution}`, or another version of it"
     try:
         found = import_module(f"{plugin.package}{module}")
-    except Exception as error:  # noqa: BLE001 - whatever the code of others raises
+    except Exception as error:  # noqa: BLE001 - the code of others may raise anything
         raise EngineError(f"{wrong}: {type(error).__name__}: {error}", hint=hint) from None
     if not hasattr(found, needs):
         raise EngineError(f"{wrong}: {plugin.package}{module} has no `{needs}`", hint=hint)

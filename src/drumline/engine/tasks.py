@@ -7,7 +7,7 @@ from collections.abc import Collection, Coroutine
 from typing import Any
 
 Work = Coroutine[Any, Any, None]
-_LEAVING_SECONDS = 5.0
+_CLOSE_SECONDS = 5.0
 
 
 class Tasks:
@@ -19,7 +19,7 @@ class Tasks:
         self.is_open = True
 
     def begin(self, work: Work) -> asyncio.Task[None]:
-        """Have this done beside everything else; cancel the task that is returned to end it."""
+        """Run this as a task; cancel the returned task to end it."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
@@ -46,4 +46,4 @@ class Tasks:
 async def _wait(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Wait for these to end; not for long, since one may be stuck."""
     if tasks:
-        await asyncio.wait(tasks, timeout=_LEAVING_SECONDS)
+        await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)

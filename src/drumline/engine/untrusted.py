@@ -1,6 +1,6 @@
 """Read what another machine has sent: within limits and into types, or refuse it with ValueError.
 
-Everything that comes from a host passes through `load_json`, so that what is behind it need not doubt the basics: no
+Everything that comes from a host passes through `load_json`, so that later code can rely on this: no
 number is NaN, infinite or too large for a file format, and every string can be written as UTF-8.
 """
 
@@ -50,7 +50,7 @@ def load_record(kind: type[T], data: Any) -> T:
 
 
 def clean_text(text: str, most_chars: int = TEXT_CHARS) -> str:
-    """Return the text as it can be written down: valid Unicode, and not longer than this."""
+    """Return the text as valid Unicode, and no longer than this."""
     text = text if len(text) <= most_chars else f"{text[: most_chars - 1]}…"
     return _replace_surrogates(text)
 
@@ -58,7 +58,7 @@ def clean_text(text: str, most_chars: int = TEXT_CHARS) -> str:
 def last_line(text: str) -> str:
     """Return the last line of what a command wrote on its stderr."""
     lines = text.strip().splitlines()
-    return clean_text(lines[-1].strip()) if lines else "it says no more"
+    return clean_text(lines[-1].strip()) if lines else "no message"
 
 
 def require_path(path: str | None) -> None:

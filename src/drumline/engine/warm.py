@@ -20,7 +20,7 @@ class WarmProcess(Record):
     replicas: int  # that were forked from it
     runs: int  # that use it now
     keep_seconds: float
-    unfit: str  # why nothing is forked from it
+    unfit: str  # why no replica is forked from it
     memory_bytes: int | None
     ready: bool = True  # it has imported all
 
@@ -29,7 +29,7 @@ class WarmPool(Protocol):
     """The warm processes that an engine keeps for a user."""
 
     def processes(self) -> Sequence[WarmProcess]:
-        """Return all, those too that are being made ready."""
+        """Return all, including those that are starting."""
         ...
 
     def stop(self, keys: Sequence[str]) -> int:

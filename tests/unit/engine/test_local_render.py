@@ -379,4 +379,4 @@ def test_a_run_too_large_for_tf_config_is_a_problem(engine: Engine) -> None:
     plan = plan_of("port: 2222\nroles: {worker: 8000}")
     (problem,) = engine.problems(plan, launch_all(engine, plan))
     assert problem.message.startswith("TF_CONFIG of worker.0 has 144,297 bytes, more than the 131,071 ")
-    assert problem.message.endswith("that Linux passes to a process: this line of 8,000 cannot start here")
+    assert problem.message.endswith("that Linux passes to a process: these 8,000 replicas cannot start")

@@ -94,7 +94,7 @@ def test_a_name_that_two_packages_claim_is_refused_with_both(folder: Path, name:
 @pytest.mark.parametrize("name", ["default", "Moon", "a.b", "1st", "a_b"])
 def test_a_name_that_no_spec_can_have_is_refused(folder: Path, name: str) -> None:
     install(folder, "drumline_moon", f"{name} = moon_engine")
-    with pytest.raises(EngineError, match=f"drumline-moon has an engine whose name no spec can have: `{name}`"):
+    with pytest.raises(EngineError, match=f"drumline-moon has an engine with an invalid name: `{name}`"):
         engine_names()
 
 

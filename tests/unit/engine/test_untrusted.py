@@ -120,7 +120,7 @@ def test_values_are_at_most_32_deep(opened: str, closed: str) -> None:
 
 def test_of_what_a_command_says_the_last_line_counts() -> None:
     assert last_line("first\n  second \n\n") == "second"
-    assert last_line(" \n") == "it says no more"
+    assert last_line(" \n") == "no message"
 
 
 def test_a_long_text_is_cut() -> None:

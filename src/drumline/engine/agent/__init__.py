@@ -1,1 +1,1 @@
-"""drumline on other machines: the agent there, how it is started, and the verbs that it understands."""
+"""The agent on other machines: how it is started, and its verbs."""

@@ -10,7 +10,7 @@ from drumline.plan.codec import from_data, to_data
 from drumline.plan.types import Extended, Launch, LaunchValue, Place, Replica, ReplicaId, Secret
 from drumline.run.incarnation import Incarnation
 
-_LIFE = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
+_INCARNATION = re.compile(r"(\S{1,100}) ([0-9]{1,9}) ([0-9]{1,9})", re.ASCII)
 
 
 def incarnation_to_text(incarnation: Incarnation) -> str:
@@ -20,7 +20,7 @@ def incarnation_to_text(incarnation: Incarnation) -> str:
 
 def incarnation_from_text(text: str) -> Incarnation:
     """Parse what `incarnation_to_text` wrote; raise ValueError for anything else."""
-    found = _LIFE.fullmatch(text)
+    found = _INCARNATION.fullmatch(text)
     if found is None:
         raise ValueError(f"not a replica: {text[:100]!r}")
     return Incarnation(ReplicaId.parse(found[1]), int(found[2]), int(found[3]))

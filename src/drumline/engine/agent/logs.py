@@ -29,7 +29,7 @@ Write = Callable[[dict[str, Any], bytes], None]
 
 
 class _Followed:
-    """An incarnation whose log is sent, and how far it was."""
+    """An incarnation with a log that is sent, and how much was sent."""
 
     def __init__(self, folder: Path, offset: int) -> None:
         self.folder = folder
@@ -101,7 +101,7 @@ class LogFollower:
 
     def _report(self, incarnation: Incarnation, followed: _Followed) -> None:
         with suppress(OSError):
-            written = os.stat(followed.folder / REPORT).st_mtime_ns  # noqa: PTH116 - of everybody, again and again
+            written = os.stat(followed.folder / REPORT).st_mtime_ns  # noqa: PTH116 - it is called often
             if written != followed.reported:
                 followed.reported = written
                 self._send_file(incarnation, followed.folder / REPORT)

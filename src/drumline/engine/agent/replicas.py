@@ -57,7 +57,7 @@ class Replicas:
         self._tasks = Tasks(loop)
         self._write = write
         self._is_busy = is_busy
-        self.lease: Path | None = None  # a file whose modification time says when the other side was last received
+        self.lease: Path | None = None  # its modification time is when something was last received
         self.silence_seconds: float | None = None  # after which the agent ends
         self._ended: set[Incarnation] = set()
         self._sessions = AsyncExitStack()  # has the session of the run, to the end of this process

@@ -1,1 +1,1 @@
-"""A project's folder as every engine carries it: what belongs to it, in which order, as which bytes."""
+"""The project's folder as engines send it: which files belong to it, in which order, as which bytes."""

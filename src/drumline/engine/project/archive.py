@@ -1,4 +1,4 @@
-"""A project, or a part of drumline, as an archive: the same content gives the same bytes, whoever packs it and when."""
+"""A project, or a part of drumline, as an archive: the same content always gives the same bytes."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from pathlib import Path
 from drumline.engine.project.tree import Entry, Tree, printable, read_file
 from drumline.record import Record
 
-_TIME = 315_532_800  # 1980-01-01; the oldest that every kind of archive can say
+_TIME = 315_532_800  # 1980-01-01; the oldest time that every kind of archive can store
 
 
 class Member(Record):
-    """One entry of an archive, with what is in it."""
+    """One entry of an archive, with its content."""
 
     entry: Entry
     data: bytes = b""
 
 
 def project_members(directory: Path, tree: Tree, warnings: list[str]) -> Iterator[Member]:
-    """What is in a project's files, as far as they are still there; what changes meanwhile is remarked."""
+    """Yield the files of a project that still exist; add a warning for each that changes meanwhile."""
     for entry in tree.entries:
         if entry.kind != "file":
             yield Member(entry)
@@ -31,13 +31,13 @@ def project_members(directory: Path, tree: Tree, warnings: list[str]) -> Iterato
             data, still = found
             if not still:
                 warnings.append(
-                    f"{printable(entry.path)} changes while it is packed, and is carried as it was at one moment"
+                    f"{printable(entry.path)} changes while it is packed; it is sent as it was at one moment"
                 )
             yield Member(entry, data)
 
 
 def runtime_members() -> Iterator[Member]:
-    """Of `drumline.runtime`, which a training script may import."""
+    """Yield the files of `drumline.runtime`, which a training script may import."""
     package = resources.files("drumline")
     yield Member(Entry("drumline", "folder"))
     yield Member(Entry("drumline/__init__.py", "file"), package.joinpath("__init__.py").read_bytes())
@@ -48,7 +48,7 @@ def runtime_members() -> Iterator[Member]:
 
 
 def make_archive(members: Iterable[Member]) -> bytes:
-    """A tar of what busybox and Python both read: GNU's long names, and names as the bytes that they are."""
+    """Return a tar file that busybox and Python read: GNU's long names, and names as their bytes."""
     whole = io.BytesIO()
     with tarfile.open(
         fileobj=whole, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
@@ -68,5 +68,5 @@ def make_archive(members: Iterable[Member]) -> bytes:
 
 
 def compress(archive: bytes) -> bytes:
-    """The same with gzip, without the time."""
+    """Return it compressed by gzip, without the time."""
     return gzip.compress(archive, compresslevel=6, mtime=0)

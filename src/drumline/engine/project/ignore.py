@@ -48,7 +48,7 @@ def read_rules(text: bytes, base: bytes = b"") -> Rules:
 
 
 def is_ignored(files: tuple[Rules, ...], path: bytes, *, folder: bool) -> bool:
-    """Whether the first of these files that speaks of a path leaves it out. Nobody looks into what is left out."""
+    """Return whether the first of these files with a rule for a path ignores it. Ignored folders are not read."""
     verdicts = (each.verdict(path, folder=folder) for each in files)
     return next((verdict for verdict in verdicts if verdict is not None), False)
 

@@ -1,4 +1,4 @@
-"""How much a project is, and what makes it so large."""
+"""The size of a project, and its largest parts."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ _LARGEST = 5  # are named
 
 
 def count_files(tree: Tree) -> int:
-    """How many files and links there are."""
+    """Return the number of files and links."""
     return sum(entry.kind != "folder" for entry in tree.entries)
 
 
 def size_bytes(tree: Tree) -> int:
-    """Of all files, as they are."""
+    """Return the size of all files."""
     return sum(entry.size_bytes for entry in tree.entries)
 
 
 def list_largest(tree: Tree) -> str:
-    """The folders and files that matter most, a line for each."""
+    """Return the largest folders and files, a line for each."""
     return "\n".join(f"  {printable(name)}  {decimal_size(amount)}" for name, amount in _largest(tree.entries))
 
 
 def _largest(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """The folders and files that matter most, none of them inside another: a folder unless one child is nearly all."""
+    """Return the largest folders and files, none inside another; a folder, unless one child is nearly all of it."""
     sizes: Counter[str] = Counter()
     children: dict[str, set[str]] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A folder as it is at one moment, by the hashes of what is in its files."""
+"""A folder as it is at one moment, by the hashes of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class Item(Record):
-    """An entry, and the hash of what is in it if it is a file."""
+    """An entry, and the hash of its content if it is a file."""
 
     entry: Entry
     digest: str = ""
@@ -23,12 +23,12 @@ class Item(Record):
 
 
 class Snapshot:
-    """What is to be carried; what changes while it is carried is so as it was at one moment."""
+    """The files to send; a file that changes meanwhile is sent as it was at one moment."""
 
     def __init__(self, root: Path, tree: Tree) -> None:
         self._root = root
         self._items: dict[str, Item] = {}
-        self._held: dict[str, bytes] = {}  # contents of files that do not keep still
+        self._held: dict[str, bytes] = {}  # contents of files that change
         self._by_digest: dict[str, Item] = {}
         self.warnings = tree.warnings
         for entry in tree.entries:
@@ -43,32 +43,32 @@ class Snapshot:
 
     @property
     def files(self) -> int:
-        """How many files and links there are."""
+        """Return the number of files and links."""
         return sum(item.entry.kind != "folder" for item in self._items.values())
 
     @property
     def size_bytes(self) -> int:
-        """Of all files."""
+        """Return the size of all files."""
         return sum(item.entry.size_bytes for item in self._items.values())
 
     @property
     def manifest(self) -> bytes:
-        """All entries by path, as `there/receive.py` reads them."""
+        """Return all entries by path, as the agent's `receive` reads them."""
         return json.dumps({path: _line(item) for path, item in self._items.items()}).encode()
 
     @property
     def name(self) -> str:
-        """The same for the same content, whenever it was written."""
+        """Return a name that depends on the content only."""
         lines = {path: _line(item)[:3] for path, item in self._items.items()}
         return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:16]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Contents by their hash."""
+        """Return the size of each content by its hash."""
         return {item.digest: item.entry.size_bytes for item in self._items.values() if item.digest}
 
     def pieces(self, digest: str, most_bytes: int) -> Iterator[bytes]:
-        """What has this hash, in pieces; fewer bytes than it had, if it is no more so."""
+        """Yield the content with this hash in pieces; fewer bytes if the file has changed."""
         if digest in self._held:
             held = self._held[digest]
             yield from (held[at : at + most_bytes] for at in range(0, len(held) or 1, most_bytes))
@@ -87,14 +87,14 @@ class Snapshot:
             yield b""
 
     def renew(self, digest: str) -> None:
-        """Look again at the files that had this hash, and hold what is in them now."""
+        """Read the files that had this hash again, and hold their content."""
         for path, item in list(self._items.items()):
             if item.digest == digest:
                 del self._items[path]
                 self._hold(item.entry)
 
     def _hold(self, entry: Entry) -> None:
-        """Keep what is in a file, if it is still there."""
+        """Hold the content of a file, if it still exists."""
         found = read_file(self._root, entry)
         if found is None:
             return
@@ -105,7 +105,7 @@ class Snapshot:
 
 
 def take_snapshot(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:
-    """Look at a project, or without `rules` at all that is in a folder; raise InputError if it cannot be read."""
+    """Return a snapshot of a project, or without `rules` of a whole folder; raise InputError if it cannot be read."""
     return Snapshot(root, walk_project(root, without=without, rules=rules))
 
 
@@ -115,7 +115,7 @@ def _line(item: Item) -> tuple[str, str, bool, int, int]:
 
 
 def _digest(root: Path, path: str) -> tuple[str, os.stat_result] | None:
-    """The hash of a file that keeps still; None if it does not, is gone, or cannot be read."""
+    """Return the hash of a file; None if it changes meanwhile, is gone, or cannot be read."""
     found = hashlib.sha256()
     try:
         with open_beneath(root, path) as file:

@@ -1,4 +1,4 @@
-"""The files of a folder that belong to a project, in an order that is always the same."""
+"""The files of a folder that belong to a project, in a fixed order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_NAMED = 3  # paths in a warning
 
 
 class Entry(Record):
-    """A file, a folder or a link below the root; its name as the file system has it, whatever that means."""
+    """A file, a folder or a link below the root; its name as the file system has it."""
 
     path: str  # from the root on
     kind: str  # "file", "folder" or "link"
@@ -31,7 +31,7 @@ class Entry(Record):
 
 
 class Tree(Record):
-    """What belongs to a project, by name, and what was left out for another reason than that it is ignored."""
+    """The files of a project, by name, and warnings about what was left out though it is not ignored."""
 
     entries: tuple[Entry, ...]
     warnings: tuple[str, ...]
@@ -48,15 +48,15 @@ def walk_project(root: Path, *, without: Collection[Path] = (), rules: bool = Tr
     return Tree(entries, tuple(walker.warnings))
 
 
-def read_file(root: Path, entry: Entry, look: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
-    """What is in a file, and whether it was still while it was read; None if it is gone by now."""
+def read_file(root: Path, entry: Entry, fstat: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
+    """Return the content of a file, and whether it was unchanged while it was read; None if it is gone."""
     data = b""
     for _ in range(_TRIES):
         try:
             with open_beneath(root, entry.path) as file:
-                before = look(file.fileno())
+                before = fstat(file.fileno())
                 data = file.read()
-                after = look(file.fileno())
+                after = fstat(file.fileno())
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -75,7 +75,7 @@ def open_beneath(root: Path, path: str) -> BinaryIO:
 
 
 class _Walker:
-    """One walk; keeps what it left out."""
+    """One walk; collects warnings."""
 
     def __init__(self, root: Path, without: Collection[str], *, rules: bool) -> None:
         self._root = root
@@ -89,17 +89,17 @@ class _Walker:
         yield from self._folder("", self._outer, ())
 
     def _folder(self, path: str, git: tuple[Rules, ...], own: tuple[Rules, ...]) -> Iterator[Entry]:
-        """Everything below; the nearest file of rules comes first, and drumline's own have the last word."""
+        """Yield everything below; the nearest file of rules comes first, and drumline's own decide last."""
         here = self._root / path
         try:
             found = sorted(os.scandir(here), key=lambda each: each.name)
         except OSError as error:
             if path and isinstance(error, FileNotFoundError):
-                return  # it has gone since
+                return  # it was removed meanwhile
             raise _unreadable(path or ".", error) from None
         names = {each.name for each in found}
         if path and "pyvenv.cfg" in names:
-            return  # an environment, whatever it is called
+            return  # a virtual environment
         base = self._above + (os.fsencode(path) + b"/" if path else b"")
         if self._rules and GIT in names:
             git = (read_rules(_text(here / GIT), base), *git)
@@ -125,36 +125,36 @@ class _Walker:
             if stat.S_ISLNK(known.st_mode):
                 return self._link(path)
         except FileNotFoundError:
-            return None  # it has gone since
+            return None  # it was removed meanwhile
         except OSError as error:
             raise _unreadable(path, error) from None
         if not stat.S_ISREG(known.st_mode):
-            self.warnings.append(f"{printable(path)} is left out: it is no file")
+            self.warnings.append(f"{printable(path)} is left out: it is not a regular file")
             return None
         return Entry(path, "file", known.st_size, bool(known.st_mode & stat.S_IXUSR))
 
     def _link(self, path: str) -> Entry | None:
-        """A link within the project, written so that it holds wherever that is unpacked."""
+        """Return a link within the project, relative, so that it is valid wherever the project is unpacked."""
         target = os.readlink(self._root / path)
         folder = os.path.dirname(self._root / path)
         aim = os.path.normpath(os.path.join(folder, target))
         if os.path.isabs(target):
             aim = os.path.join(os.path.realpath(os.path.dirname(aim)), os.path.basename(aim))
         if aim != str(self._root) and not aim.startswith(f"{self._root}/"):
-            self.warnings.append(f"{printable(path)} is left out: it leads out of the project, to {printable(target)}")
+            self.warnings.append(f"{printable(path)} is left out: it points out of the project, to {printable(target)}")
             return None
         return Entry(path, "link", target=os.path.relpath(aim, folder) if os.path.isabs(target) else target)
 
 
 def left_out_warning(paths: Sequence[str]) -> str:
-    """Return what is said of paths that were not copied."""
+    """Return the warning about paths that were not copied."""
     named = ", ".join(printable(each) for each in paths[:_MOST_NAMED]) + (", …" if len(paths) > _MOST_NAMED else "")
     count = f"{len(paths)} of its files are" if len(paths) > 1 else "one of its files is"
-    return f"{count} left out, as links that lead out of the output, or no regular files: {named}"
+    return f"{count} left out, as links that point out of the output, or not regular files: {named}"
 
 
 def printable(path: str) -> str:
-    """A name as it can be printed, whatever bytes it is made of."""
+    """Return a path as text that can be printed; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
@@ -163,7 +163,7 @@ def _repository(root: Path) -> Path | None:
 
 
 def _above(root: Path) -> bytes:
-    """The way from the repository down to the project, with a `/` at its end; empty without one."""
+    """Return the path from the repository to the project, with a `/` at its end; empty without a repository."""
     repository = _repository(root)
     if repository is None or repository == root:
         return b""
@@ -171,7 +171,7 @@ def _above(root: Path) -> bytes:
 
 
 def _outer_rules(root: Path) -> Iterator[Rules]:
-    """The `.gitignore` files above the project, the nearest first: of its repository and no further."""
+    """Yield the `.gitignore` files above the project within its repository, the nearest first."""
     repository = _repository(root)
     if repository is None or repository == root:
         return

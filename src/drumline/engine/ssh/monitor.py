@@ -1,6 +1,6 @@
-"""Which hosts are silent, which are lost, and which are in doubt.
+"""Which hosts are silent, which are lost, and which are unverified.
 
-On a host in doubt, something may run that was reported to have ended; these hosts are on disk.
+On an unverified host, something may run that was reported to have ended; these hosts are stored on disk.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class HostLost(Record):
 
 
 class HostMonitor:
-    """Watches the connections to all hosts; `lost` and `doubtful` are names of hosts."""
+    """Watches the connections to all hosts; `lost` and `unverified` are names of hosts."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class HostMonitor:
         self._looked_at = self._awake_since = moment
         self.lost: set[str] = set()
         known = unverified_from_text(self._file.read_text()) if self._file.exists() else ()
-        self.doubtful = {doubt.host for doubt in known}
+        self.unverified = {each.host for each in known}
 
     def check(self, moment: float) -> Iterator[HostSilent | HostLost]:
         """Yield what is new about hosts; nothing while no host has a replica or a helper."""
@@ -90,7 +90,7 @@ class HostMonitor:
         self.lost.add(host)
         if is_used:
             self._silent.add(host)
-            self._doubt(self.doubtful | {host})
+            self._write_unverified(self.unverified | {host})
             yield self._describe_lost(host, how)
 
     @property
@@ -125,9 +125,9 @@ class HostMonitor:
         self.lost.discard(host)
         return f"{host} answers again" if was_silent else ""
 
-    def clear_doubt(self, host: str) -> None:
+    def mark_verified(self, host: str) -> None:
         """Note that a host has confirmed that nothing runs there that should not."""
-        self._doubt(self.doubtful - {host})
+        self._write_unverified(self.unverified - {host})
 
     def note_end(self, utc_seconds: float) -> None:
         """Note that the run is over: by when what runs on unverified hosts ends by its lease.
@@ -135,13 +135,13 @@ class HostMonitor:
         What was sent last may be on its way for as long as an agent there waits for a silent connection.
         """
         lease = self._hosts.lease_seconds
-        if lease is not None and self.doubtful:
+        if lease is not None and self.unverified:
             until = utc_seconds + self._hosts.lost_seconds + lease_ends_within(lease) + LEFTOVER_GRACE_SECONDS
-            write_file(self._file, unverified_to_text(UnverifiedHost(host, until) for host in self.doubtful).encode())
+            write_file(self._file, unverified_to_text(UnverifiedHost(host, until) for host in self.unverified).encode())
 
-    def _doubt(self, hosts: set[str]) -> None:
-        if hosts != self.doubtful:
-            self.doubtful = hosts
+    def _write_unverified(self, hosts: set[str]) -> None:
+        if hosts != self.unverified:
+            self.unverified = hosts
             write_file(self._file, unverified_to_text(map(UnverifiedHost, hosts)).encode())
         if not hosts:
             self._file.unlink(missing_ok=True)

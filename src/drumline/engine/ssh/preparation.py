@@ -55,20 +55,20 @@ class Preparation:
         self._tasks = tasks
         self._inbox = inbox
         self._report = report
-        self._finding: set[Incarnation] = set()  # helpers for which it is not known yet which hosts answer
+        self._awaiting_hosts: set[Incarnation] = set()  # helpers for which it is not known yet which hosts answer
 
     def prepare(self, plan: Plan, helper: Incarnation) -> None:
         """Begin a helper on every host that answers within a while; it is reported as one."""
         plan = filled(plan, os.environ)
         if self._helpers.knows(helper):
             self._begin(plan, helper, ())
-        elif helper not in self._finding:
-            self._finding.add(helper)
+        elif helper not in self._awaiting_hosts:
+            self._awaiting_hosts.add(helper)
             self._tasks.begin(self._find_hosts(plan, helper))
 
     def stop(self, helper: Incarnation, grace_seconds: float) -> None:
         """Stop a helper on all hosts where it runs or was about to."""
-        self._finding.discard(helper)
+        self._awaiting_hosts.discard(helper)
         self._send_orders(self._helpers.stop(helper, grace_seconds))
 
     def join(self, host: str) -> bool:
@@ -106,12 +106,12 @@ class Preparation:
         try:
             hosts = await find_answering(self._connections, hosts_of(plan).lost_seconds)
         except EngineError as error:
-            if helper in self._finding:  # else it was stopped before it began
-                self._finding.discard(helper)
+            if helper in self._awaiting_hosts:  # else it was stopped before it began
+                self._awaiting_hosts.discard(helper)
                 self._helpers.fail(helper, error.message)
             return
-        if helper in self._finding:
-            self._finding.discard(helper)
+        if helper in self._awaiting_hosts:
+            self._awaiting_hosts.discard(helper)
             self._begin(plan, helper, [host for host in hosts if not self._helpers.unready(host)])  # the others join
 
     def _begin(self, plan: Plan, helper: Incarnation, hosts: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
 """The replicas of one run on all hosts, as this machine knows them.
 
 A host is believed only about the replicas that it was given. What hosts send comes in the order in which it happened
-there, an end after all of its log; a replica whose host is lost is reported to have ended, and is ended there if the
+there, an end after all of its log; a replica on a lost host is reported to have ended, and is ended there if the
 host ever answers again.
 """
 

@@ -134,17 +134,17 @@ class SshSession:
         """Send a connected host all its orders."""
         self._warn(self._monitor.note_connected(host))
         self._orders.send(host)
-        if host in self._monitor.doubtful:
-            self._tasks.begin(self._clear_doubt(host))
+        if host in self._monitor.unverified:
+            self._tasks.begin(self._verify_host(host))
         self._preparation.join(host)
         self._find_room(host)
 
-    async def _clear_doubt(self, host: str) -> None:
+    async def _verify_host(self, host: str) -> None:
         """Have a host kill all replicas that were reported as ended."""
         known = (*(each.id for each in self._replicas.of(host)), *self._helpers.living(host))
         order = {"do": "clear", "attempt": self.places.attempt, "keep": [incarnation_to_text(each) for each in known]}
         if await self._orders.send_all(host, [order]):
-            self._monitor.clear_doubt(host)
+            self._monitor.mark_verified(host)
 
     def _find_room(self, host: str) -> None:
         """Report room for the attempt that waits for this host."""
@@ -339,7 +339,7 @@ class SshSession:
         if self._fetching:
             self._fetching.cancel()
         seconds = _COLLECT_GRACE_SECONDS if forced else _COLLECT_SECONDS
-        used = {each.host for each in self._replicas if each.host} | self._helpers.hosts() | self._monitor.doubtful
+        used = {each.host for each in self._replicas if each.host} | self._helpers.hosts() | self._monitor.unverified
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds + _RELEASE_SECONDS):
                 await self._collect_last(seconds)
@@ -361,7 +361,7 @@ class SshSession:
         with suppress(TimeoutError, DrumlineError):
             if await connection.wait_connected(_CONNECT_SECONDS):
                 await asyncio.wait_for(connection.ask({"do": "release"}, Done), _CONFIRM_SECONDS)
-                self._monitor.clear_doubt(host)
+                self._monitor.mark_verified(host)
 
     async def disconnect(self) -> None:
         """Cancel all tasks and close every connection; replicas continue."""

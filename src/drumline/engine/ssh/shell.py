@@ -1,7 +1,7 @@
 """Connections by asyncssh; no other module imports it.
 
 Hosts are reached as `ssh NAME` reaches them: the user's own configuration with its jump hosts, agent, keys and
-known_hosts. A host whose key is not known, or is another than the known one, is refused, whatever
+known_hosts. A host with a key that is not known, or is another than the known one, is refused, whatever
 `StrictHostKeyChecking` says. Nothing but a POSIX shell is asked of a host, and what it says is read within limits.
 """
 

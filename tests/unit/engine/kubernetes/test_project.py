@@ -153,8 +153,8 @@ def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> N
     assert (found["inside"], found["src/up"], found["dangling"]) == ("-> src", "-> ../train.py", "-> nothing")
     assert "outside" not in found
     assert packed.warnings == (
-        f"outside is left out: it leads out of the project, to {tmp_path}",
-        "src/out is left out: it leads out of the project, to ../../elsewhere",
+        f"outside is left out: it points out of the project, to {tmp_path}",
+        "src/out is left out: it points out of the project, to ../../elsewhere",
     )
 
 
@@ -162,7 +162,10 @@ def test_sockets_and_pipes_are_left_out_and_said(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
-        assert pack(tmp_path).warnings == ("pipe is left out: it is no file", "s is left out: it is no file")
+        assert pack(tmp_path).warnings == (
+            "pipe is left out: it is not a regular file",
+            "s is left out: it is not a regular file",
+        )
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:

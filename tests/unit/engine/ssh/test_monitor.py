@@ -63,7 +63,7 @@ def test_a_host_that_is_silent_for_long_is_lost(watched: Watched) -> None:
     assert not watched.is_lost()
     watched.pass_time(2)
     assert watched.is_lost()
-    assert watched.monitor.doubtful == {"h1"}
+    assert watched.monitor.unverified == {"h1"}
 
 
 def test_time_in_which_this_machine_was_suspended_does_not_count(watched: Watched) -> None:
@@ -87,7 +87,7 @@ def test_a_host_that_broke_the_protocol_is_lost_at_once(watched: Watched) -> Non
     watched.pass_time(1)
     assert watched.is_lost()
     assert "h1 has sent something that drumline does not send: nonsense" in watched.lost[0].exit.message
-    assert watched.monitor.doubtful == {"h1"}
+    assert watched.monitor.unverified == {"h1"}
 
 
 def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_lost(watched: Watched) -> None:
@@ -98,7 +98,7 @@ def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_l
     assert not watched.is_lost()
     watched.pass_time(2)
     assert watched.is_lost()
-    assert watched.monitor.doubtful == {"h1"}
+    assert watched.monitor.unverified == {"h1"}
 
 
 def test_a_silent_host_is_warned_of_once_and_again_when_it_answers(watched: Watched) -> None:
