@@ -4,6 +4,6 @@ import os
 import signal
 import sys
 
-for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and who is ignored stays so
+for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and children would inherit that
     signal.signal(number, signal.SIG_DFL)
 os.execvp(sys.argv[1], sys.argv[1:])

@@ -1,4 +1,4 @@
-"""Runs that nobody has to wait for: folders written by hand, with the clocks of whoever writes them."""
+"""Runs without processes: folders written by hand, with given clocks."""
 
 from __future__ import annotations
 

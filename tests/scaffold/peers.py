@@ -12,7 +12,7 @@ from scaffold.workspace import Run, Workspace
 
 PRIVATE = "engine: {local: {network: private}}"
 
-# Everybody serves a greeting with its run on the port of its own address, waits until it was greeted by all
+# Every replica serves a greeting with its run on the port of its own address, waits until it was greeted by all
 # others as one of this run, says so, and serves on until it is told to end.
 PEER = """
 import json, os, socket, threading, time
@@ -54,7 +54,7 @@ def peers(
     more: str = "",
     python: str = "",
 ) -> Run:
-    """A line of which each has met all the others; with a Python of one's own, they say that they use TensorFlow."""
+    """A plan in which each replica meets all others; with a Python of one's own, they say that they use TensorFlow."""
     workspace.write("peer.py", f"import tensorflow\n{PEER}" if python else PEER)
     run = workspace.train(f"""
 framework: tensorflow
@@ -79,7 +79,7 @@ def python_for(workspace: Workspace) -> str:
             == 0
         ):
             return python
-    pytest.skip("no Python that everybody may run")
+    pytest.skip("no Python that every user may run")
 
 
 def wait_met(run: Run, workers: int, attempt: int = 0) -> None:

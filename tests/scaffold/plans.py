@@ -51,11 +51,11 @@ def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
 
 
 def launches_of(text: str) -> dict[str, Launch]:
-    """Every replica's launch, by its name in the line."""
+    """Every replica's launch, by its name."""
     plan = plan_of(text)
     return {str(launch.replica.id): launch for launch in bind(plan, placement_of(plan))}
 
 
 def envs_of(text: str) -> dict[str, dict[str, LaunchValue]]:
-    """Every replica's variables, by its name in the line."""
+    """Every replica's variables, by its name."""
     return {name: dict(launch.env) for name, launch in launches_of(text).items()}

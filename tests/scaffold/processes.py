@@ -23,7 +23,7 @@ def read_to(command: subprocess.Popen[str], words: str) -> str:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Who holds this file's lock, as the kernel says; the writer's lock, not a glance at it."""
+    """Return the process that holds the writer's lock of this file, by the kernel's list."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -34,7 +34,7 @@ def lock_holder(path: Path) -> int | None:
             words = line.split()
             if "->" not in words and words[3] == "WRITE" and words[5] == name:
                 return int(words[4])
-        if not is_locked(path):  # a list that changes while it is read may leave somebody out
+        if not is_locked(path):  # a list that changes while it is read may be incomplete
             return None
 
 
@@ -61,5 +61,5 @@ def name_of(pid: int) -> str:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process lives."""
+    """Return whether a process runs."""
     return bool(name_of(pid))

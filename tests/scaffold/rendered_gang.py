@@ -1,4 +1,4 @@
-"""A line started by hand, as a user would from what `drumline render` prints; nothing of it outlives its block."""
+"""A gang started by hand from the output of `drumline render`; all its processes end with the block."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Project:
         self.folder = project
         self.python = find_python(environment)
         self._rest = folder
-        # Little more than nothing: no variable of whoever runs the tests reaches a training.
+        # Little more than nothing: no variable of the test process reaches a training.
         self._env = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -58,7 +58,7 @@ class Project:
 
     @contextmanager
     def line(self, *parameters: str) -> Iterator[RenderedGang]:
-        """Render the line, with ports that no other test takes, and clear it away in the end."""
+        """Render the plan, with ports that no other test takes, and clear it away in the end."""
         with claimed_ports(8) as port:
             spec = (self.folder / "drumline.yml").read_text()
             (self.folder / "here.yml").write_text(f"{spec}\nport: {port}\n")

@@ -74,10 +74,10 @@ class SimulatedRun:
         self.take_office()
 
     def _begin(self) -> None:
-        """A incarnation of the run begins: nothing is decided, and nobody has wanted anything."""
+        """A incarnation of the run begins: nothing is decided, and nothing was requested."""
         self.first_attempt = self.state.attempt
         self.ending: Ending | None = None
-        self.asked_at: float | None = None  # when somebody first wanted an end
+        self.asked_at: float | None = None  # when an end was first requested
         self.preempted = False  # it was not the user
         self.forced = False
         self.last_attempt: int | None = None  # once the time of the run is over
@@ -161,12 +161,12 @@ class SimulatedRun:
         return actions
 
     def wish(self, *, force: bool = False, preempted: bool = False) -> StopRequested:
-        """The user wants an end, now; or somebody else does."""
+        """The user, or another cause, requests an end."""
         self._clock += 1.0
         return StopRequested(force, self._clock, preempted)
 
     def step(self) -> FirstStepTaken:
-        """Somebody has taken a step."""
+        """A replica has taken a step."""
         self._clock += 1.0
         return FirstStepTaken(self.state.attempt, self.plan.replicas[0].id, 1, self._clock)
 
@@ -182,10 +182,10 @@ class SimulatedRun:
             self.tidings.append(incarnation.tidings()[-1])
 
     def make_room(self) -> None:
-        """Somebody else goes; who waits for that is told."""
+        """Another run ends; waiting runs are notified."""
         self.has_room = True
         if self._waiting is not None:
-            # An engine tells these two in their order; who is not told yet need not wait.
+            # An engine tells these two in their order; a run that is not notified yet need not wait.
             self.tidings = [event for event in self.tidings if not isinstance(event, AttemptDelayed)]
             self.tidings.append(RoomFound(self._waiting))
             self._waiting = None
@@ -210,9 +210,9 @@ class SimulatedRun:
             assert state.waiting
         if state.phase is Phase.RUNNING and not state.ending:
             waiting = [each for each in state.replicas.values() if each.phase in (Phase.PENDING, Phase.STARTING)]
-            assert all(each.incarnation for each in waiting), "only who returns is waited for"
+            assert all(each.incarnation for each in waiting), "only restarting replicas are waited for"
         left = [name for name in state.reviving if not state.replicas[name].phase.is_final]
-        assert left or state.holding or state.ending or not state.reviving, "who can return does"
+        assert left or state.holding or state.ending or not state.reviving, "a replica that can restart does"
         if state.phase is Phase.STARTING:
             assert not state.waits
         if state.lingering:
@@ -277,7 +277,7 @@ class SimulatedRun:
         return self.plan.framework in ("tensorflow", "jax") and told and not self.plan.timeouts.is_grace_set
 
     def _ps_are_needed(self) -> bool:
-        """Whether somebody who computes has to leave first, the run being a success."""
+        """Return whether a training replica has to end first, if the run is a success."""
         ending = self.state.ending
         succeeded = ending is not None and ending.phase is Phase.FINISHED
         left = (name for name, each in self.state.replicas.items() if not each.phase.is_final)

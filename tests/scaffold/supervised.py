@@ -44,7 +44,7 @@ def able(engine: object, ability: type[Ability]) -> Ability:
 
 
 def cast(testbed: EngineTestBed, text: str, behaviors: Mapping[str, Behavior | tuple[Behavior, ...]]) -> Plan:
-    """The plan of a line in which each does its behavior, or one behavior in each attempt; helpers too."""
+    """A plan in which each replica has its behavior, or one behavior in each attempt; helpers too."""
     plan = gang(text)
     commands = {
         name: testbed.command(*([each] if isinstance(each, Behavior) else each)) for name, each in behaviors.items()
@@ -108,22 +108,22 @@ class SessionRecorder:
         return SessionRecorder(testbed, self.run_dir, self.plan)
 
     def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
-        """The line as an attempt."""
+        """Return the launches of an attempt."""
         return bind(self.plan, self.loop.wait(self.session.place(self.plan)).places, attempt=attempt)
 
     def start_again(self, first: Sequence[Launch], incarnations: Mapping[ReplicaId, int]) -> None:
-        """Order a line to start that was started before, some of it in other lives, where it was."""
+        """Order replicas to start again that were started before, some in other incarnations, at their places."""
         addresses = [launch.place.address for launch in first]
         placed = self.loop.wait(self.session.place(self.plan, keep=addresses))
         self.loop.wait(self.session.start(bind(self.plan, placed.places, incarnations=incarnations)))
 
     def start(self, attempt: int = 0) -> None:
-        """Start the line, and return when everybody has begun; nobody needs to run yet."""
+        """Start the replicas, and return when all have begun; none needs to run yet."""
         self.loop.wait(self.session.start(self.launches(attempt)))
         self.until(lambda: all(self._testbed.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
-        """Stop these, or the whole line; unless said, nobody is killed who obeys."""
+        """Stop these, or all; by default no replica that obeys TERM is killed."""
         names = replicas or tuple(replica.id for replica in self.plan.replicas)
         self.loop.wait(self.session.stop([Incarnation(each, attempt) for each in names], grace_seconds=grace_seconds))
 
@@ -154,7 +154,7 @@ class SessionRecorder:
     def until_ended(self, attempt: int = 0) -> None:
         """Let the loop turn until the whole line has ended, and until whatever else there is to tell was told.
 
-        Somebody who comes and goes after that is the proof: an engine that has something to tell twice has told it.
+        A replica that starts and ends after that is the proof: an engine that has something to tell twice has told it.
         """
         self.until(lambda: len(self.ends(attempt)) >= len(self.plan.replicas))
         self.let_somebody_pass()

@@ -37,7 +37,7 @@ class Terminal:
         os.close(slave)
 
     def read(self, seconds: float) -> bool:
-        """Take what is shown next; False when nothing comes for so long, or nobody is there any more."""
+        """Take what is shown next; False when nothing comes for so long, or the process has ended."""
         if not select.select([self._master], [], [], seconds)[0]:
             return False
         try:

@@ -35,7 +35,7 @@ from drumline.runtime.lock import is_locked
 from scaffold.loops import SteppedLoop
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
-NEVER = 9  # a gate that nobody opens
+NEVER = 9  # a gate that is never opened
 
 
 class Behavior(NamedTuple):
@@ -47,7 +47,7 @@ class Behavior(NamedTuple):
     signal: int | None = None  # to die by, instead
     obeys: bool = True  # TERM
     code_on_term: int | None = None  # how it obeys, unless the signal ends it
-    leaves_child: bool = False  # in a session of its own, which would live on
+    leaves_child: bool = False  # in a session of its own, which would run on
 
 
 LASTING = Behavior(until=NEVER)
@@ -78,7 +78,7 @@ class EngineTestBed(Protocol):
         ...
 
     def command(self, *behaviors: Behavior) -> tuple[str, ...]:
-        """The command of a replica that does these: one in each attempt or life, and the last in all that follow."""
+        """Return a command with these behaviors: one in each attempt or incarnation, the last in all that follow."""
         ...
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
@@ -98,19 +98,19 @@ class EngineTestBed(Protocol):
         ...
 
     def open(self, gate: int) -> None:
-        """Let everybody go on who waits there, now or later."""
+        """Release all replicas that wait there, now or later."""
         ...
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
-        """Whether a replica that was ordered to start has somebody who looks after it."""
+        """Whether a replica that was ordered to start has a keeper or agent."""
         ...
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
-        """Return when this life of the first attempt has ended, though no engine may look."""
+        """Return when this incarnation of the first attempt has ended, without an engine."""
         ...
 
     def left(self) -> list[str]:
-        """Everything that was started here and lives."""
+        """Return all running processes that were started here."""
         ...
 
     def close(self) -> None:
@@ -275,7 +275,7 @@ def pass_gate(path):
 
 
 def player(pass_gate: str) -> str:
-    """The script of one who plays behaviors, given as JSON; `pass_gate` is a function of that name."""
+    """The script of a replica with behaviors, given as JSON; `pass_gate` is a function of that name."""
     return _PLAYER.replace("PASS_GATE", pass_gate)
 
 
@@ -339,7 +339,7 @@ class ToyTestBed(LocalTestBed):
 
 
 class FakeTestBed:
-    """Replicas that play; whoever waits for a gate waits for hours, which pass when it is opened."""
+    """Fake replicas; one that waits for a gate waits for hours, which pass when it is opened."""
 
     refused: tuple[str, ...] = ("act", "in three parts")
 
@@ -380,7 +380,7 @@ class FakeTestBed:
         """There is nothing that it keeps."""
 
     def have_environment(self, environment: Environment) -> None:
-        """Whoever plays needs none."""
+        """Fake replicas need none."""
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)

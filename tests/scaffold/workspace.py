@@ -56,7 +56,7 @@ LEFT_BY_A_RUN = {
 }
 
 # The command line, and the most memory that it had as its last word. The kernel's own account of a child begins with
-# the memory of whoever started it.
+# the memory of its parent.
 _MEASURED = """
 import sys
 from pathlib import Path
@@ -121,7 +121,7 @@ class Workspace:
             "DRUMLINE_HOME": str(self.home),
             "DRUMLINE_GPUS": "",
             "XDG_CACHE_HOME": str(path / "cache"),
-            "DRUMLINE_TENSORBOARD": "/nowhere",  # whoever tests it says where; nobody downloads it
+            "DRUMLINE_TENSORBOARD": "/nowhere",  # tests of it set another; nothing is downloaded
             "HERE": str(self.project),
         }
         self._warmth = warmth
@@ -262,7 +262,7 @@ class Workspace:
         }
 
     def may_run_python(self) -> bool:
-        """Whether whoever lives here may run the tests' own Python from a shell."""
+        """Return whether users of this workspace may run the tests' own Python from a shell."""
         return subprocess.run([*self.before, "test", "-x", sys.executable], check=False).returncode == 0
 
     def working_folder(self, pid: int) -> str:
@@ -318,7 +318,7 @@ class Run:
 
     @property
     def plan(self) -> Plan:
-        """Its plan, whoever owns it: drumline itself would not read the plan of another user."""
+        """Its plan, with any owner: drumline itself would not read the plan of another user."""
         return plan_from_json(self.folder.plan_file.read_text("utf-8"))
 
     @property
@@ -355,12 +355,12 @@ class Run:
 
     def wait_started(self) -> None:
         """Wait until every replica of the attempt has started once."""
-        everyone = {replica.id for replica in self.plan.replicas}
+        expected = {replica.id for replica in self.plan.replicas}
 
         def all_started() -> bool:
             attempt = self.state.attempt
             started = {e.replica for e in self.events if isinstance(e, ReplicaStarted) and e.attempt == attempt}
-            return started == everyone
+            return started == expected
 
         wait_until(all_started)
 
@@ -388,7 +388,7 @@ class Run:
         return ending.cause
 
     def trace_dir(self, replica: str, attempt: int = 0, incarnation: int = 0) -> Path:
-        """Where the traces of a replica's life lie."""
+        """Return the trace folder of a replica's incarnation."""
         return self.path / trace_dir(ReplicaId.parse(replica), attempt, incarnation)
 
     def trace(self, replica: str, attempt: int = 0, incarnation: int = 0) -> Trace:
@@ -408,7 +408,7 @@ class Run:
         return wait_until(lambda: self.trace(replica, attempt).keeper)
 
     def supervisor(self) -> int | None:
-        """Who holds the run's lock."""
+        """Return the process that holds the run's lock."""
         return lock_holder(self.folder.lock_file)
 
     def kill_supervisor(self, *, returns: bool = False) -> None:
@@ -421,7 +421,7 @@ class Run:
         self.wait_alone()
 
     def wait_alone(self) -> None:
-        """Wait until nobody holds the run's lock: a fork of a supervisor that was killed has it for a moment longer."""
+        """Wait until no process holds the run's lock; a fork of a killed supervisor holds it a moment longer."""
         wait_until(lambda: not is_locked(self.folder.lock_file))
 
     def said(self) -> str:

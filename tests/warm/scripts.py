@@ -138,7 +138,7 @@ SCRIPTS: dict[str, str] = {
         def f(): return 1
         print(inspect.getsource(f), inspect.getmodule(f).__name__, inspect.getfile(f))
     """,
-    "neighbour": "import neighbour; print(neighbour.__file__, neighbour.WHO)",
+    "neighbour": "import neighbour; print(neighbour.__file__, neighbour.ORIGIN)",
     "warning": "import warnings; warnings.warn('mind'); warnings.warn('old', DeprecationWarning)",
     "stdout replaced": """
         import io, sys
@@ -218,5 +218,5 @@ SCRIPTS: dict[str, str] = {
                 print(list(threads.map(square, range(3))), list(processes.map(square, range(3))))
     """,
     "temporary": "import tempfile; print(tempfile.gettempdir(), tempfile.NamedTemporaryFile().name.count('/'))",
-    "deleted": "import os; os.unlink(__file__); raise ValueError('nobody can read this any more')",
+    "deleted": "import os; os.unlink(__file__); raise ValueError('the source is deleted')",
 }  # fmt: skip

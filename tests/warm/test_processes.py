@@ -1,4 +1,4 @@
-"""Replicas from a warm process live and die as others do, and the warm process with nobody."""
+"""Replicas from a warm process run and end like others, and do not end the warm process."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def test_the_command_shows_and_ends_what_is_warm(workspace: Workspace) -> None:
     assert head.split()[:2] == ["KEY", "IMPORTED"]
     assert row.startswith(f"{shown['key'][:8]}  plain, wave  ")
     assert row.endswith("in use by 1 run")
-    assert workspace.run("warm", "stop", "nobody").code == 4
+    assert workspace.run("warm", "stop", "unknown").code == 4
     assert workspace.run("warm", "stop", shown["key"][:6]).out == "stopped 1 warm process\n"
     assert not is_alive(shown["pid"])
     assert all(map(is_alive, workspace.numbers("up")))

@@ -178,7 +178,7 @@ def test_what_cannot_be_the_same_is_started_by_itself(
 def test_a_file_that_takes_the_place_of_a_loaded_module_is_imported_instead_of_it(tmp_path: Path) -> None:
     scripts = {"shadow": "import json; print(json.__file__)"}
     commands = {"shadow": ("see_shadow.py",)}
-    extra = {"json.py": "WHO = 'mine'"}
+    extra = {"json.py": "ORIGIN = 'mine'"}
     cold, _ = _run_all(tmp_path, commands, warm=False, scripts=scripts, extra=extra)
     warm, notes = _run_all(tmp_path, commands, warm=True, scripts=scripts, extra=extra)
     assert notes == {"shadow": "cold: json.py beside the script shadows a module that is already loaded"}
@@ -344,7 +344,7 @@ def _furnish(project: Path, scripts: Mapping[str, str], extra: Mapping[str, str]
         encoding = "latin-1" if "latin-1" in text else "utf-8"
         (project / f"{_stem(name)}.py").write_text(textwrap.dedent(text), encoding=encoding)
     for name, text in {
-        "neighbour.py": "WHO = 'beside the script'",
+        "neighbour.py": "ORIGIN = 'beside the script'",
         "package/__init__.py": "",
         "package/__main__.py": "import sys; print(__name__, __package__, __spec__.name, sys.argv, sys.path[0])",
         "package/sub.py": "from . import __name__ as parent; print(__name__, parent, __file__)",

@@ -1,6 +1,6 @@
 """The toy's agent: one process per run that starts replicas, kills them, and records what happened.
 
-`orders.jsonl` is written by engines and `events.jsonl` by the agent. It holds `lock` while it lives, carries out every
+`orders.jsonl` is written by engines and `events.jsonl` by the agent. It holds `lock` while it runs, carries out every
 order once, by whichever agent that is, and leaves when nothing runs and no order is left. Standard library only.
 """
 

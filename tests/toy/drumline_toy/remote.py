@@ -1,4 +1,4 @@
-"""The toy's way to a supervisor that lives elsewhere: a socket in the folder of a server."""
+"""The toy's access to a supervisor that runs elsewhere: a socket in the folder of a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The place where the toy's supervisors live: a server in a folder that is their drumline folder.
+"""Where the toy's supervisors run: a server in a folder that is their drumline folder.
 
 Run as `python -m drumline_toy.server FOLDER`. Supervisors outlive it.
 """

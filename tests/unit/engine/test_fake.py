@@ -1,4 +1,4 @@
-"""Lives that are worked out: what an act comes to, however much time passes at once and whoever takes it up."""
+"""Fake replicas: the events of a behavior, with any steps of time and after a resume."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDLESS = FakeBehavior(exit=None)
 
 
 def play(*acts: FakeBehavior, text: str = "worker") -> Plan:
-    """The plan of a line in which everybody plays this."""
+    """A plan with replicas of this behavior."""
     plan = gang(text)
     return plan.replace(replicas=tuple(each.replace(argv=command_of(*acts)) for each in plan.replicas))
 
@@ -100,13 +100,13 @@ def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
 
 def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    lines = (Line("late", 2 * HOUR), Line("$DRUMLINE_ROLE, $NOBODY"), Line("$$ 5", HOUR))
+    lines = (Line("late", 2 * HOUR), Line("$DRUMLINE_ROLE, $UNKNOWN"), Line("$$ 5", HOUR))
     stage.start(play(FakeBehavior(lines, Exit(code=3), 3 * HOUR)))
-    assert (stage.told, stage.log()) == ([STARTED], "worker, $NOBODY\n")
+    assert (stage.told, stage.log()) == ([STARTED], "worker, $UNKNOWN\n")
     stage.clock.pass_time(HOUR)
-    assert stage.log() == "worker, $NOBODY\n$ 5\n"
+    assert stage.log() == "worker, $UNKNOWN\n$ 5\n"
     stage.clock.pass_time(5 * HOUR)
-    assert stage.log() == "worker, $NOBODY\n$ 5\nlate\n"
+    assert stage.log() == "worker, $UNKNOWN\n$ 5\nlate\n"
     assert stage.told == [STARTED, ended(Exit(code=3), 1000.0 + 3 * HOUR)]
 
 

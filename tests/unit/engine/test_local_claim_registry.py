@@ -1,4 +1,4 @@
-"""The ledger, with real files and FIFOs: claims live as long as somebody who has them."""
+"""The claim registry, with real files and FIFOs: a claim lasts as long as a process has it open."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Workspace:
         self.loop = SteppedLoop()
         self.woken: list[str] = []
 
-    def ledger(self, run: str, *, boot: str = "b1") -> ClaimRegistry:
+    def registry(self, run: str, *, boot: str = "b1") -> ClaimRegistry:
         return ClaimRegistry(self.home, boot=boot, run=run)
 
     def files(self) -> set[str]:
         return {str(path.relative_to(self.home / "ledger")) for path in (self.home / "ledger").rglob("*")} - {"lock"}
 
     def turn(self) -> list[str]:
-        """Who was woken by what has happened."""
+        """Return the runs that were woken."""
         self.woken.clear()
         self.loop.turn_once()
         return self.woken
@@ -47,20 +47,20 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace.loop.close()
 
 
-def die(ledger: ClaimRegistry) -> None:
+def die(registry: ClaimRegistry) -> None:
     """As the kernel ends a supervisor: everything is closed and nothing is done."""
-    ledger._unwatch()
-    for descriptor in ledger.descriptors:
+    registry._unwatch()
+    for descriptor in registry.descriptors:
         os.close(descriptor)
-    ledger._own = None
+    registry._own = None
 
 
-def watch(workspace: Workspace, ledger: ClaimRegistry, name: str) -> None:
-    ledger.watch(workspace.loop, lambda: workspace.woken.append(name))
+def watch(workspace: Workspace, registry: ClaimRegistry, name: str) -> None:
+    registry.watch(workspace.loop, lambda: workspace.woken.append(name))
 
 
 def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(workspace: Workspace) -> None:
-    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first, second = workspace.registry("1"), workspace.registry("2")
     assert first.claim(HALF, MACHINE) == ""
     assert second.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 2"
     assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds", "b1/2.json", "b1/2.waits"}
@@ -71,7 +71,7 @@ def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(workspace: Worksp
 
 
 def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
-    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first, second = workspace.registry("1"), workspace.registry("2")
     for _ in range(2):
         assert first.claim(Claim(gpus=3), MACHINE) == ""
         assert second.claim(Claim(gpus=2), MACHINE) == "waits for 2 of 4 gpus, run 1 has 3"
@@ -82,7 +82,7 @@ def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
 
 
 def test_a_waiting_run_is_woken_when_a_run_before_it_releases_dies_or_begins(workspace: Workspace) -> None:
-    first, second, third = (workspace.ledger(run) for run in "123")
+    first, second, third = (workspace.registry(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(HALF, MACHINE)
     third.claim(ALL, MACHINE)
@@ -104,13 +104,13 @@ def test_a_waiting_run_is_woken_when_a_run_before_it_releases_dies_or_begins(wor
 
 
 def test_a_claim_is_held_while_a_keeper_runs_even_without_a_supervisor(workspace: Workspace) -> None:
-    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first, second = workspace.registry("1"), workspace.registry("2")
     first.claim(Claim(gpus=2), MACHINE)
     keeper = os.dup(*first.descriptors)
     die(first)
     assert second.claim(Claim(gpus=3), MACHINE) == "waits for 3 of 4 gpus, run 1 has 2"
     watch(workspace, second, "2")
-    back = workspace.ledger("1")
+    back = workspace.registry("1")
     assert back.is_held()
     assert back.claim(Claim(gpus=2), MACHINE) == ""
     assert back.entry
@@ -123,12 +123,12 @@ def test_a_claim_is_held_while_a_keeper_runs_even_without_a_supervisor(workspace
 
 
 def test_a_stale_entry_is_no_claim_and_is_removed(workspace: Workspace) -> None:
-    first, waiting, second = (workspace.ledger(run) for run in "123")
+    first, waiting, second = (workspace.registry(run) for run in "123")
     first.claim(ALL, MACHINE)
     waiting.claim(ALL, MACHINE)
     die(waiting)
     die(first)
-    assert not workspace.ledger("1").is_held()
+    assert not workspace.registry("1").is_held()
     assert second.entries() == {}
     assert "b1/1.json" in workspace.files()
     assert second.claim(ALL, MACHINE) == ""
@@ -137,12 +137,12 @@ def test_a_stale_entry_is_no_claim_and_is_removed(workspace: Workspace) -> None:
 
 
 def test_a_supervisor_that_returns_too_late_keeps_its_place_in_the_queue(workspace: Workspace) -> None:
-    first, second, third = (workspace.ledger(run) for run in "123")
+    first, second, third = (workspace.registry(run) for run in "123")
     first.claim(ALL, MACHINE)
     second.claim(ALL, MACHINE)
     third.claim(ALL, MACHINE)
     die(second)
-    again = workspace.ledger("2")
+    again = workspace.registry("2")
     assert again.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 4"
     first.release()
     assert third.claim(ALL, MACHINE) == "waits behind run 2, which waits for 4 cpus"
@@ -152,19 +152,19 @@ def test_a_supervisor_that_returns_too_late_keeps_its_place_in_the_queue(workspa
 
 
 def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -> None:
-    first, second, third = (workspace.ledger(run) for run in "123")
+    first, second, third = (workspace.registry(run) for run in "123")
     first.claim(Claim(cpus=3000, gpus=3), MACHINE)
     assert second.claim(Claim(cpus=9000, gpus=6), MACHINE, insist=True) == ""
     assert second.entry
     assert second.entry.gpus == ("3", "0", "1", "2", "3", "0")
     assert second.taken == {"0", "1", "2"}
     assert third.claim(Claim(cpus=10), MACHINE) == "waits for 0.01 of 4 cpus, runs 1 and 2 have 12"
-    for ledger in (first, second, third):
-        ledger.release()
+    for registry in (first, second, third):
+        registry.release()
 
 
 def test_another_boot_or_machine_has_its_own_registry(workspace: Workspace) -> None:
-    here, there = workspace.ledger("1"), workspace.ledger("2", boot="b2")
+    here, there = workspace.registry("1"), workspace.registry("2", boot="b2")
     assert here.claim(ALL, MACHINE) == there.claim(ALL, MACHINE) == ""
     die(here)
     there.release()
@@ -189,7 +189,7 @@ def test_another_boot_or_machine_has_its_own_registry(workspace: Workspace) -> N
     ],
 )
 def test_an_incomplete_entry_is_stale_and_removed(workspace: Workspace, text: str) -> None:
-    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first, second = workspace.registry("1"), workspace.registry("2")
     first.claim(ALL, MACHINE)
     (workspace.home / "ledger" / "b1" / "1.json").write_text(text)
     assert second.entries() == {}
@@ -206,14 +206,14 @@ def test_files_that_are_not_entries_block_no_run(workspace: Workspace) -> None:
         (folder / name).write_bytes(b"\xff\x00")
     entry = {"v": 1, "run": "1", "holds": True, "cpus": 4000, "memory_bytes": 0, "gpus": 0, "gpu_ids": []}
     (folder / "1.json").write_text(json.dumps(entry))  # its FIFO is a file
-    ledger = workspace.ledger("2")
-    assert ledger.claim(ALL, MACHINE) == ""
+    registry = workspace.registry("2")
+    assert registry.claim(ALL, MACHINE) == ""
     assert workspace.files() == {"b1", "b1/2.json", "b1/2.holds", "b1/directory.json"}
-    ledger.release()
+    registry.release()
 
 
 def test_data_written_into_a_fifo_is_ignored(workspace: Workspace) -> None:
-    first, second = workspace.ledger("1"), workspace.ledger("2")
+    first, second = workspace.registry("1"), workspace.registry("2")
     first.claim(ALL, MACHINE)
     (fifo,) = first.descriptors
     os.write(fifo, b"hello")
@@ -225,18 +225,18 @@ def test_data_written_into_a_fifo_is_ignored(workspace: Workspace) -> None:
 def test_a_registry_that_cannot_be_written_is_an_error_with_its_path(workspace: Workspace) -> None:
     workspace.home.write_text("a file")
     with pytest.raises(EngineError, match=r"claims cannot be kept in .*/home/ledger: Not a directory"):
-        workspace.ledger("1").claim(ALL, MACHINE)
+        workspace.registry("1").claim(ALL, MACHINE)
 
 
 def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
     before = set(Path("/proc/self/fd").iterdir())
-    ledgers = [workspace.ledger(str(run)) for run in range(1, 6)]
+    registries = [workspace.registry(str(run)) for run in range(1, 6)]
     for _ in range(3):
-        for ledger in ledgers:
-            ledger.claim(Claim(cpus=3000), MACHINE)
-            ledger.entries()
-    for ledger in ledgers:
-        ledger.release()
-        ledger.release()
+        for registry in registries:
+            registry.claim(Claim(cpus=3000), MACHINE)
+            registry.entries()
+    for registry in registries:
+        registry.release()
+        registry.release()
     assert set(Path("/proc/self/fd").iterdir()) <= before  # what an earlier test left may be collected meanwhile
     assert workspace.files() == set()

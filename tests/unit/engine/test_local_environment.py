@@ -1,4 +1,4 @@
-"""What a replica that is started here gets: the environment of whoever launches, and above it its launch."""
+"""A replica's environment: that of the launching process, overridden by its launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPUs, divided between the replicas of a line, and the variables that say so."""
+"""GPUs assigned to the replicas of a run, and the variables for that."""
 
 from __future__ import annotations
 

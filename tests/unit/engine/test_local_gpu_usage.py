@@ -1,4 +1,4 @@
-"""Whose are the numbers of a GPU, and who asks for them."""
+"""GPU usage by replica, and the poller that reads it."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_cuda_shows_the_devices_that_are_named_up_to_the_first_that_is_not_there
     assert sees_any(visible) or not numbers
 
 
-@pytest.mark.parametrize("memory", [None, {}, {70001: GIB}], ids=["not counted", "nobody named", "other numbers"])
+@pytest.mark.parametrize("memory", [None, {}, {70001: GIB}], ids=["not counted", "none named", "other numbers"])
 def test_without_usage_by_process_a_replica_alone_on_a_gpu_has_all_of_it(memory: dict[int, int] | None) -> None:
     unclear = device(memory=memory, shares=None)
     assert usages([unclear], FIRST) == [GpuUsage(0.9, 10 * GIB, 80 * GIB, 1, is_whole=True)]
@@ -93,7 +93,7 @@ def test_without_usage_by_process_a_replica_alone_on_a_gpu_has_all_of_it(memory:
 def test_no_use_of_a_gpu_is_reported_in_the_initial_pid_namespace() -> None:
     idle = device(memory={}, shares={})
     assert usages([idle], FIRST, SECOND, is_initial=True) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
-    taken = device(memory={30: GIB}, shares={30: 1.0})  # by somebody whom we can see
+    taken = device(memory={30: GIB}, shares={30: 1.0})  # by another visible process
     assert usages([taken], FIRST, SECOND, pids={10, 20, 30}) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
 
 
@@ -133,8 +133,8 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def ask_until(surveyor: GpuPoller, loop: SteppedLoop) -> list[Device]:
-    while not (found := surveyor.poll()):
+def ask_until(poller: GpuPoller, loop: SteppedLoop) -> list[Device]:
+    while not (found := poller.poll()):
         loop.turn()
     return found
 
@@ -147,15 +147,15 @@ def children(besides: set[int]) -> set[int]:
 def test_a_child_reads_the_gpus_and_ends_when_its_connection_is_closed() -> None:
     before = children(set())
     loop = SteppedLoop()
-    surveyor = GpuPoller(loop, "made_up")
+    poller = GpuPoller(loop, "made_up")
     (child,) = children(before)
-    assert surveyor.poll() == []  # nothing was seen yet, and nobody waits for it
-    first, second = ask_until(surveyor, loop)
+    assert poller.poll() == []  # nothing was read yet, and `poll` does not wait
+    first, second = ask_until(poller, loop)
     assert first == device(0, memory={child: GIB, 5: None}, shares={child: 0.5})
     assert second == device(1, memory=None)
-    surveyor.close()
+    poller.close()
     assert os.waitpid(child, 0) == (child, 0)
-    assert surveyor.poll() == [first, second]
+    assert poller.poll() == [first, second]
     loop.close()
 
 
@@ -163,12 +163,12 @@ def test_a_child_reads_the_gpus_and_ends_when_its_connection_is_closed() -> None
 def test_where_nvml_cannot_be_opened_nothing_is_known_and_no_child_is_left() -> None:
     before = children(set())
     loop = SteppedLoop()
-    surveyor = GpuPoller(loop, "no_nvml")
+    poller = GpuPoller(loop, "no_nvml")
     (child,) = children(before)
-    surveyor.poll()
+    poller.poll()
     os.waitpid(child, 0)
     loop.turn()
-    assert surveyor.poll() == []
+    assert poller.poll() == []
     loop.close()
 
 
@@ -177,13 +177,13 @@ def test_a_hung_nvml_blocks_nothing(tmp_path: Path) -> None:
     before = children(set())
     os.mkfifo(tmp_path / "never")
     loop = SteppedLoop()
-    surveyor = GpuPoller(loop, "hanging")
+    poller = GpuPoller(loop, "hanging")
     (child,) = children(before)
-    assert [surveyor.poll() for _ in range(100)] == [[]] * 100
+    assert [poller.poll() for _ in range(100)] == [[]] * 100
     with (tmp_path / "never").open("wb"):
         pass  # it goes on
-    assert ask_until(surveyor, loop) == [device(0)]  # and hangs again
-    surveyor.close()
+    assert ask_until(poller, loop) == [device(0)]  # and hangs again
+    poller.close()
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
     loop.close()
@@ -252,7 +252,7 @@ def test_a_device_is_read_as_far_as_it_tells() -> None:
 
 
 def test_a_device_without_recent_work_reports_zero_use() -> None:
-    def nobody() -> list[SimpleNamespace]:
+    def no_samples() -> list[SimpleNamespace]:
         raise MadeUpError(MadeUpNvml.NVML_ERROR_NOT_FOUND)
 
-    assert _Reader(MadeUpNvml(nobody)).read()[0].shares == {}
+    assert _Reader(MadeUpNvml(no_samples)).read()[0].shares == {}

@@ -1,4 +1,4 @@
-"""The kernel's log, as kernels 4 to 6 write it: who was killed for want of memory, and who only had the same number."""
+"""The kernel's log, as kernels 4 to 6 write it: processes killed for memory, and others with the same pid."""
 
 from __future__ import annotations
 

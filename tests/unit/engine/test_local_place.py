@@ -199,7 +199,7 @@ def test_a_workdir_that_is_no_folder_is_refused(tmp_path: Path, workdir: str) ->
         # Same commands, or a framework in which the chief trains as well: the same work.
         ("framework: torch\nroles: {chief: 1, worker: 3}", 8, [2] * 4),
         ("roles: {chief: {run: python lead.py}, worker: 3}", 8, [2] * 4),
-        # A server and those who call it: one waits for the other.
+        # A server and its clients: one waits for the other.
         ("framework: torch\nroles: {chief: {run: python serve.py}, worker: 2}", 8, [8, 4, 4]),
         ("framework: torch\nroles: {worker: {replicas: 3, first: {run: python serve.py}}}", 8, [8, 4, 4]),
     ],

@@ -53,7 +53,7 @@ def test_a_tree_has_all_descendants_the_oldest_child_first(proc: Proc) -> None:
     proc.add(20, 10, start=200)
     proc.add(21, 20, state="Z")
     proc.add(31, 30)
-    proc.add(40, 1)  # somebody else's
+    proc.add(40, 1)  # not a descendant
     stats = read_stats(str(proc.path))
     found = trees([10, 99], stats)
     assert [stat.pid for stat in found[10]] == [20, 30, 21, 31]

@@ -1,4 +1,4 @@
-"""Lives that an earlier supervisor began, taken up at an awkward moment."""
+"""Incarnations of an earlier supervisor, adopted at an awkward moment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
     folder.mkdir(parents=True)
     told: list[Event] = []
     loop = Deaf()
-    # Of the keeper nothing is known but that it lives.
+    # Of the keeper only the lock is known.
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
         trace = open_trace(folder / TRACE)
         assert trace is not None
@@ -58,21 +58,21 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
 
 def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal(tmp_path: Path) -> None:
     """Machines may share a folder; the same number is another process there."""
-    life = Incarnation(ReplicaId("worker", 0), 0)
-    (tmp_path / life.folder).mkdir(parents=True)
+    which = Incarnation(ReplicaId("worker", 0), 0)
+    (tmp_path / which.folder).mkdir(parents=True)
     told: list[Event] = []
     # A leader of a group that is no child of ours.
     script = "setsid sleep 1000 & echo $!; wait"
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
         assert shell.stdout
         innocent = int(shell.stdout.readline())
-        trace = open_trace(tmp_path / life.folder / TRACE)
+        trace = open_trace(tmp_path / which.folder / TRACE)
         assert trace is not None
         try:
             known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}
             os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
             processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), report=told.append)
-            processes.stop([life], grace_seconds=0.0)
+            processes.stop([which], grace_seconds=0.0)
             assert shell.poll() is None
             assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
         finally:

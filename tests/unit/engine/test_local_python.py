@@ -1,4 +1,4 @@
-"""Which Python a line gets here, and drumline's runtime beside it."""
+"""The Python of a run, and the copy of drumline's runtime."""
 
 from __future__ import annotations
 

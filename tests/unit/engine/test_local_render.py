@@ -45,7 +45,7 @@ def launch_all(engine: Engine, plan: Plan) -> tuple[Launch, ...]:
 
 
 def dumping(plan: Plan) -> Plan:
-    """The same line, in which everybody only tells its variables."""
+    """The same plan with replicas that only print their variables."""
     return plan.replace(replicas=tuple(each.replace(argv=DUMP) for each in plan.replicas))
 
 

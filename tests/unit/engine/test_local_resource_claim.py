@@ -1,4 +1,4 @@
-"""Random arrivals, ends and deaths against a model of the ledger: never too much, nothing leaked, nobody starved."""
+"""Random starts, ends and kills against a model of the registry: never too much, no leak, no starvation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ claims = st.builds(Claim, st.integers(0, 8).map(lambda half: half * 500), st.int
 
 
 def plan_for(run: int, claim: Claim, *, insist: bool = False) -> Plan:
-    """A line of one that asks for this."""
+    """A plan with one replica that asks for this."""
     plan = gang("worker")
     asked = Resources(claim.cpus / 1000 or None, claim.memory_bytes or None, claim.gpus)
     (replica,) = plan.replicas
@@ -48,7 +48,7 @@ class Run:
     claim: Claim
     insists: bool
     holds: bool = False
-    room: ResourceClaim | None = None  # while its supervisor lives
+    room: ResourceClaim | None = None  # while its supervisor runs
     keepers: list[int] = field(default_factory=list)  # the descriptors that keepers hold
     told: list[Event] = field(default_factory=list)
     waits: str = ""
@@ -73,7 +73,7 @@ class Machine(RuleBasedStateMachine):
             shutil.rmtree(self.home)
 
     def let_everybody_end(self) -> None:
-        """The first first: everybody has its turn, and in the end nothing is left."""
+        """In order: every run gets its resources, and in the end nothing is left."""
         for run in list(self.runs.values()):
             if run.room is None:
                 self.come_back(run)
@@ -81,7 +81,7 @@ class Machine(RuleBasedStateMachine):
             self.settle()
             self.check()
             holders = [run for run in self.runs.values() if run.holds]
-            assert holders, "somebody waits for nothing"
+            assert holders, "a run waits for nothing"
             self.end(holders[0])
         assert [path.name for path in self.home.rglob("*")] in ([], ["ledger", "lock"])
 
@@ -148,7 +148,7 @@ class Machine(RuleBasedStateMachine):
         self.check()
 
     def settle(self) -> None:
-        """Let everybody hear what there is to hear."""
+        """Deliver all pending events."""
         before = None
         while before != (now := [(len(run.told), run.holds) for run in self.runs.values()]):
             before = now
@@ -168,7 +168,7 @@ class Machine(RuleBasedStateMachine):
         run.told.clear()
 
     def check(self) -> None:
-        """The ledger is as the model says: by the rule alone, whoever was asked first."""
+        """The registry matches the model, in any order of requests."""
         living = [run for run in self.runs.values() if run.room or run.keepers]
         waiting = [run for run in living if run.room and not run.holds]
         holders = [run for run in living if run.holds]
@@ -178,7 +178,7 @@ class Machine(RuleBasedStateMachine):
             asked = [getattr(run.claim, kind) for run in holders if not run.insists]
             assert sum(asked) <= getattr(MOST, kind), f"too many {kind}"
         calm = [gpu for run in holders if not run.insists for gpu in self.gpus(run)]
-        assert len(calm) == len(set(calm)), "nobody shares a GPU who did not insist"
+        assert len(calm) == len(set(calm)), "a GPU is shared only by oversubscription"
         entries = ClaimRegistry(self.home, boot="boot", run="0").entries()
         claiming = {str(run.number): run.holds for run in living if any(to_dict(run.claim).values())}
         assert {run: entry.holds for run, entry in entries.items()} == claiming
@@ -188,11 +188,11 @@ class Machine(RuleBasedStateMachine):
                 for part in re.findall(r"runs? ([\d, and]+)", run.waits)
                 for number in re.findall(r"\d+", part)
             ]
-            assert named, "somebody is in its way"
+            assert named, "another run delays it"
             assert all(entries[str(number)].holds or number < run.number for number in named), run.waits
 
     def may_begin(self, run: Run, holders: list[Run], waiting: list[Run]) -> bool:
-        """What is left by holders and earlier waiters is enough; of GPUs, those that nobody has."""
+        """Return whether enough is left by holders and earlier waiting runs; of GPUs, only free ones count."""
         for kind in field_names(Claim):
             free = getattr(MOST, kind) - sum(getattr(each.claim, kind) for each in holders)
             if kind == "gpus":
@@ -228,7 +228,7 @@ class Machine(RuleBasedStateMachine):
             others = [each for each in self.runs.values() if each is not run]
             holders = [each for each in others if each.holds]
             waiting = [each for each in others if each.room and not each.holds]
-            assert run.holds or run.insists or self.may_begin(run, holders, waiting), "nobody passes another"
+            assert run.holds or run.insists or self.may_begin(run, holders, waiting), "no run overtakes another"
             run.holds, run.waits = True, ""
             assert held is None or (run.division and held.gpus == run.division.gpus), "a claim stays as it is"
 

@@ -16,7 +16,7 @@ from drumline.engine.local.activity import is_stopped
 from drumline.engine.local.stacks import Target, find_spy, save_stacks
 from drumline.run.blocking import ActivityKind, read_activity
 
-# The other thread says that the first has come to rest: whoever says it of himself is still saying it.
+# The other thread says that the first has come to rest: a thread that reports it itself is still running.
 SCRIPT = """
 import sys, threading, time
 

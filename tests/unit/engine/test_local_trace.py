@@ -1,4 +1,4 @@
-"""What a keeper wrote about want of memory, read back and told, also to whoever comes later."""
+"""What a keeper recorded about memory is read and reported, also by a later supervisor."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORKER = ReplicaId("worker", 0)
 MIB = 1 << 20
 
 
-# In a process of its own, since whoever looks after replicas adopts orphans and reaps every child.
+# In a process of its own, since a supervisor adopts orphans and reaps every child.
 SUPERVISOR = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is known of warm processes, whoever began them."""
+"""The list of warm processes, including those of older versions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> No
 
         def answer() -> None:
             with listener.accept()[0] as connection:
-                receive_request(connection, 0)  # whole: who leaves with a part unread takes the answer back
+                receive_request(connection, 0)  # all of it: closing with unread data would discard the answer
                 connection.sendall(json.dumps(said).encode() + b"\n")
 
         thread = threading.Thread(target=answer)

@@ -1,4 +1,4 @@
-"""What a line for a shell starts, compared with what the shells of this machine start."""
+"""What a shell command starts, compared with the shells of this machine."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _separator = st.sampled_from([" && ", "&&", "; ", ";", "\n", " &&\n  "])
 
 @st.composite
 def lines(draw: st.DrawFn) -> str:
-    """Draw a line that does nothing but start `python tell.py` with some words."""
+    """Draw a shell command that only starts `python tell.py` with some words."""
     before = "".join(draw(_preparation) + draw(_separator) for _ in range(draw(st.integers(0, 3))))
     own = "".join(draw(_assignment) + draw(_blank) for _ in range(draw(st.integers(0, 2))))
     execute = draw(st.sampled_from(["", "", "exec "]))

@@ -1,4 +1,4 @@
-"""Environments on the shelf: what counts as one, who keeps it, and what goes. Nothing is built here."""
+"""Environments: which are complete, kept or removed. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_an_incomplete_environment_is_removed_unless_it_is_being_built(tmp_path:
 
 def test_a_lock_that_was_removed_with_its_folder_is_not_taken_for_the_new_one(tmp_path: Path) -> None:
     folder = put(tmp_path)
-    before = os.open(f"{folder}.lock", os.O_RDWR)  # of somebody who came before it was removed
+    before = os.open(f"{folder}.lock", os.O_RDWR)  # opened before it was removed
     assert list(remove_unused(str(tmp_path), 0.0)) == [folder]
     fcntl.flock(before, fcntl.LOCK_EX | fcntl.LOCK_NB)
     with held(folder, fcntl.LOCK_EX):

@@ -1,4 +1,4 @@
-"""Who a script is, told by drumline, by TF_CONFIG, by torchrun, or by nobody."""
+"""Role and index of a script: from drumline, TF_CONFIG, torchrun, or none of them."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ def test_only_replicas_with_a_coordinating_chief_serve(monkeypatch: pytest.Monke
     runtime.serve_if_server()
     set_task(monkeypatch, WORKERS, "worker", 0)
     runtime.serve_if_server()
-    everyone = {"chief": ["c:1"], "ps": ["p:1"], **WORKERS}
-    set_task(monkeypatch, everyone, "chief", 0)
+    all_roles = {"chief": ["c:1"], "ps": ["p:1"], **WORKERS}
+    set_task(monkeypatch, all_roles, "chief", 0)
     runtime.serve_if_server()
-    set_task(monkeypatch, everyone, "evaluator", 0)
+    set_task(monkeypatch, all_roles, "evaluator", 0)
     runtime.serve_if_server()
-    set_task(monkeypatch, everyone, "worker", 1)
+    set_task(monkeypatch, all_roles, "worker", 1)
     with pytest.raises(ModuleNotFoundError, match="tensorflow"):  # it would, and there is none here
         runtime.serve_if_server()
 

@@ -1,4 +1,4 @@
-"""Locks: who holds one is alive, and a glance at it keeps nobody from taking it."""
+"""Locks: a held lock shows a running process, and a check does not keep others from taking it."""
 
 from __future__ import annotations
 

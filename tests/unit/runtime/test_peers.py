@@ -1,4 +1,4 @@
-"""Who is waited for is named, and nobody any more once all are there."""
+"""Missing peers are reported until all listen."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_the_child_that_reports_ends_with_its_parent() -> None:
         waits.stdout.readline()
         waits.kill()
     with os.fdopen(read, "rb") as told:
-        assert told.read() == b""  # closed by everybody who had it
+        assert told.read() == b""  # closed by all processes
 
 
 DEAF = """

@@ -152,9 +152,9 @@ def test_the_chief_writes_to_the_folder_and_others_to_one_that_is_gone_in_the_en
 
 def test_a_replica_that_cannot_write_to_its_trace_folder_uses_the_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
-    who = {"DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "worker.0"}
+    identity = {"DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "worker.0"}
     where = {"TMPDIR": str(tmp_path / "tmp"), "DRUMLINE_TRACE": "/proc/self/fdinfo"}  # where not even root writes
-    done = run_script(f"import os; os.chdir({str(tmp_path)!r})\n{WRITE}", {**who, **where})
+    done = run_script(f"import os; os.chdir({str(tmp_path)!r})\n{WRITE}", {**identity, **where})
     assert done.stdout.startswith(f"{tmp_path}/tmp/private-"), done.stderr
 
 
