@@ -116,9 +116,7 @@ class _Walk:
         self.problems.append(Problem(self.source, line, format_path(path), printable(message)))
         if len(self.problems) >= MAX_PROBLEMS:
             last = max(problem.line or 0 for problem in self.problems)
-            raise SpecError(
-                [*self.problems, Problem(self.source, last, "", "too many problems; checking stopped")]
-            )
+            raise SpecError([*self.problems, Problem(self.source, last, "", "too many problems; checking stopped")])
         return _INVALID
 
     def expected(self, kind: inspect.Type, node: Node, path: Path) -> object:

@@ -18,9 +18,8 @@ RUNTIME = "/drumline/runtime"
 OUTPUT = "/drumline/output"
 DATA = "/drumline/data"
 PREPARED = "prepared"  # the folder on a volume that a preparation makes
-NAMES_NOT_AWAITED = (
-    "begun"  # what the run's own object says, and a file among the parts then: nobody's name is waited for any more
-)
+# A key of the owner, and a file among the parts if it is set: pods do not wait for names any more.
+NAMES_NOT_AWAITED = "begun"
 
 
 def place(plan: Plan, *, attempt: int = 0) -> Placement:
