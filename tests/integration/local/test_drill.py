@@ -138,7 +138,7 @@ def test_a_cut_network_that_is_not_noticed_is_restored(workspace: Workspace) -> 
     out, _ = drill.communicate()
     assert drill.returncode == 1
     assert "Noticed:    never" in out
-    assert "wrong: nobody is named, and it was worker.1" in out
+    assert "wrong: no cause is named; the fault was in worker.1" in out
     (workspace.project / "there").unlink()
     wait_until(lambda: workspace.exists("there"))
     assert workspace.run("kill", run.id).code == 0
