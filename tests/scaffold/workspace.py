@@ -273,7 +273,7 @@ class Workspace:
         """Assert that nothing is left, when what may stay for the next run has been told to go."""
         self._cool()
         try:
-            wait_until(lambda: not self.processes(), 240)  # less than a replica of a test sleeps
+            wait_until(lambda: not self.processes(), 120)  # less than a replica of a test sleeps
         except AssertionError:
             left = self.processes()
             self.clear()
