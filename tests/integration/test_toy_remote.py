@@ -309,7 +309,7 @@ NEWER, OLDER = "install drumline 9.9 or newer on this side", f"install drumline 
     ("versions", "needs", "hint"),
     [
         ({"protocol": 9, "oldest": 7, "drumline": "9.9"}, "which needs version 7 of the protocol or newer", NEWER),
-        ({"journal": 8, "drumline": "9.9"}, "whose journal has version 8", NEWER),
+        ({"journal": 8, "drumline": "9.9"}, "with version 8", NEWER),
         ({"protocol": 0, "oldest": 0, "drumline": "0.1"}, "which has version 0 of the protocol", OLDER),
     ],
     ids=["newer", "journal", "older"],

@@ -57,14 +57,14 @@ def bind(
     launches = []
     for replica in plan.replicas:
         place = placement[replica.id]
-        finding = variables_of(replica.id)
+        find_variables = variables_of(replica.id)
         if place.written:
-            finding = {name: value for name, value in finding.items() if name not in place.written}
+            find_variables = {name: value for name, value in find_variables.items() if name not in place.written}
         env: dict[str, LaunchValue] = {
             **_defaults(plan, place, direct),
             **_gpus(plan, replica, place),
             **_contract(plan, replica, place, attempt),
-            **finding,
+            **find_variables,
             **given,
             **replica.env,
         }

@@ -257,12 +257,12 @@ def _about_success(spec: Spec) -> Iterator[SpecProblem]:
     if spec.success == "chief" and not chief_of(spec):
         yield SpecProblem(
             ("success",),
-            "there is no chief whose end could decide; add `chief: 1` to the roles",
+            "there is no chief that could decide the success; add `chief: 1` to the roles",
             follows_from=(("roles", "chief"), ("roles", "master")),
         )
     if spec.success in ("all-workers", "worker-0") and "worker" not in roles_of(spec):
         yield SpecProblem(
-            ("success",), "there are no workers whose end could decide", follows_from=(("roles", "worker"),)
+            ("success",), "there are no workers that could decide the success", follows_from=(("roles", "worker"),)
         )
 
 

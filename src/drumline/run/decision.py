@@ -53,7 +53,7 @@ class RestartChosen(Record):
     """All replicas start again as this attempt."""
 
     attempt: int
-    failure: str  # the class whose budget it is charged to
+    failure: str  # the class, which has a restart budget
     number: int  # of the restarts of that class
     budget: int
     is_delayed: bool = False  # DelayChosen says for how long

@@ -138,7 +138,7 @@ class _Kind:
 
 def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timeline:
     """Divide the time of a run, up to its end or now, at placements, failures and restarts."""
-    state, kind, since, life = new_run(plan), _Kind.WAITING, 0.0, 0
+    state, kind, since, incarnation = new_run(plan), _Kind.WAITING, 0.0, 0
     spent: dict[str, list[float]] = {_Kind.WAITING: [], _Kind.DOWN: []}
     uptimes: list[Uptime] = []
     over_at: float | None = None
@@ -153,11 +153,11 @@ def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timel
         if kind is _Kind.UP and own.ending:
             fell = _event_time(event, own.ending.at_seconds, since)
             is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
-            uptimes.append(Uptime(before.attempt, since, fell, is_hung, life))
+            uptimes.append(Uptime(before.attempt, since, fell, is_hung, incarnation))
             kind, since = _Kind.DOWN, fell
         elif kind is _Kind.UP and plan.chief in state.reviving:
             fell = _event_time(event, state.revivals[-1].at_seconds, since)
-            uptimes.append(Uptime(state.attempt, since, fell, incarnation=life))
+            uptimes.append(Uptime(state.attempt, since, fell, incarnation=incarnation))
             kind, since = _Kind.DOWN, fell
         after = _kind_of(plan, state)
         if after != kind or restarted:
@@ -165,11 +165,11 @@ def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timel
             spent[_Kind.WAITING if kind is _Kind.UP else kind].append(at - since)
             kind, since = after, at
             chief = state.replicas.get(plan.chief) if plan.chief else None
-            life = chief.incarnation if chief else 0
+            incarnation = chief.incarnation if chief else 0
         over_at = at if state.phase.is_final else None  # until a run is resumed, it is down
     now = now if over_at is None else over_at
     if kind is _Kind.UP:
-        uptimes.append(Uptime(state.attempt, since, max(since, now), incarnation=life))
+        uptimes.append(Uptime(state.attempt, since, max(since, now), incarnation=incarnation))
     else:
         spent[kind].append(max(0.0, now - since))
     return Timeline(max(since, now), fsum(spent[_Kind.WAITING]), fsum(spent[_Kind.DOWN]), tuple(uptimes))

@@ -26,7 +26,7 @@ _WAITED_FOR = {"silent": "hang", "absent": "rendezvous"}
 
 
 class _FirstReport(Record):
-    """The replica whose end decided the attempt, when it ended, and what it reports of a peer."""
+    """The replica that decided the attempt by its exit, when it ended, and what it reports of a peer."""
 
     name: ReplicaId
     at_seconds: float
@@ -122,7 +122,7 @@ def _failed_itself(
 
 
 def _lost_with_machine(framework: str, state: RunState) -> Cause | None:
-    """Return the replica whose machine is gone: peers may report that before the engine does."""
+    """Return the replica on a machine that is gone: peers may report that before the engine does."""
     found = [
         (each.at_seconds, name, each.exit) for name, each in state.replicas.items() if each.exit and can_fail_run(name)
     ]

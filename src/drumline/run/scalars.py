@@ -1,7 +1,7 @@
 """Read scalars from the end of TensorBoard's event files.
 
 A record is its length, a checksum of the length, data, and a checksum of the data. Records that are incomplete, damaged
-or of another kind are ignored; no record is used whose checksum is wrong.
+or of another kind are ignored; no record with a wrong checksum is used.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LENGTH = re.compile(rb"(?s)(?=(...\0\0\0\0\0....))")  # of a record below 16 Mi
 
 # Names of the training loss in Keras, Estimator, Lightning and common scripts.
 _LOSS = re.compile(r"(?i)(?:train(?:ing)?[_/ .-])?(?:loss|total_loss)(?:[_/ .-](?:train(?:ing)?|step))?|batch_loss")
-_EPOCH_LOSS = "epoch_loss"  # of Keras' callback, whose steps are epochs, counted from 0
+_EPOCH_LOSS = "epoch_loss"  # of the Keras callback; its steps are epochs, counted from 0
 
 
 class Scalar(Record):

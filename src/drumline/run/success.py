@@ -15,7 +15,7 @@ def has_succeeded(plan: Plan, state: RunState) -> bool:
 
 
 def deciding_replicas(plan: Plan) -> tuple[ReplicaId, ...]:
-    """Return the replicas whose exit code 0 makes the run a success."""
+    """Return the replicas that make the run a success by exiting with code 0."""
     one = _DECIDING_REPLICA.get(plan.success)
     return (one,) if one else tuple(replica.id for replica in plan.replicas_of("worker"))
 

@@ -24,5 +24,5 @@ METRICS = "metrics"  # samples of what it used
 
 def trace_dir(replica: ReplicaId, attempt: int, incarnation: int = 0) -> str:
     """Return the folder of one incarnation, relative to the run's folder."""
-    life = f"{replica}+{incarnation}" if incarnation else str(replica)
-    return f"attempts/{attempt}/{life}"
+    folder = f"{replica}+{incarnation}" if incarnation else str(replica)
+    return f"attempts/{attempt}/{folder}"

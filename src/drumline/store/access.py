@@ -21,7 +21,7 @@ def open_home(environ: Mapping[str, str]) -> Path:
     version, writer = read_version(home)
     if version > STORE_VERSION:
         raise InputError(
-            f"the runs in {home} were written by drumline {writer}, whose store has version {version};"
+            f"the runs in {home} were written by drumline {writer} with version {version} of the store;"
             f" this is drumline {__version__}, which knows version {STORE_VERSION}",
             hint=f"install drumline {writer} or newer, or set DRUMLINE_HOME to another folder;"
             " `drumline rm ID` removes a run all the same",

@@ -65,7 +65,7 @@ class RunFolder(Record):
 
     @property
     def output_dir(self) -> Path:
-        """Return the output folder of a run whose spec names none."""
+        """Return the default output folder of a run."""
         return self.path / "output"
 
     def plan(self) -> Plan:

@@ -40,7 +40,7 @@ def migrate_home(home: Path) -> None:
 
 
 def migrate_run(folder: RunFolder) -> None:
-    """Migrate one run, whose lock the caller holds; idempotent.
+    """Migrate one run; the caller holds its lock; idempotent.
 
     Each file is replaced as a whole, the plan first: an older version cannot read the new plan, and reports that.
     """

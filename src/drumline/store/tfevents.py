@@ -20,7 +20,8 @@ def walk(
 ) -> Iterator[os.DirEntry[str]]:
     """Yield at most so many entries below a folder, those of a folder before those below it.
 
-    Links to folders are not followed, nor are folders whose name `skips`. What cannot be read is left out.
+    Links to folders are not followed, nor are folders with names for which `skips` is true.
+    What cannot be read is left out.
     """
     waiting = deque([os.fspath(folder)])
     while waiting:

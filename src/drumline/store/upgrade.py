@@ -26,5 +26,5 @@ class Upgrade:
         return decided.decisions
 
     def take(self, event: Event, decisions: tuple[Decision, ...]) -> None:
-        """Take the next event, whose decisions were recorded."""
+        """Take the next event with its recorded decisions."""
         self._state = fold(self._state, event, *decisions)

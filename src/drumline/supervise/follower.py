@@ -1,4 +1,4 @@
-"""The follower of a run whose supervisor runs elsewhere: takes the place of a supervisor on this machine.
+"""The follower of a run with a remote supervisor: takes the place of a supervisor on this machine.
 
 It holds the run's lock and listens on its socket, as a supervisor does, but decides nothing: it copies journal and logs
 into the run's folder and passes requests on. It exits when the supervisor has exited.

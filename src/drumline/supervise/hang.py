@@ -70,7 +70,7 @@ class HangWatch:
         self._warned = ""
 
     def look(self, state: RunState, grown: Iterable[Path]) -> None:
-        """Check if it is due; called at every tick with the folders whose logs have grown."""
+        """Check if it is due; called at every tick with the folders of logs that have grown."""
         now = self._clock()
         if state.attempt != self._attempt or state.phase is not Phase.RUNNING or state.ending:
             self._reset(state.attempt)
@@ -103,14 +103,14 @@ class HangWatch:
         progress, found = self._plan.timeouts.progress_seconds, await work_samples_of(self._session)
         if state.attempt != self._attempt:
             return  # the attempt has ended meanwhile
-        now, found = self._clock(), [pulse for pulse in found if pulse.attempt == state.attempt]
-        pulses = {pulse.replica: pulse for pulse in found if pulse.replica.role != "evaluator"}
-        said = max(self._spoke.values(), default=None), *self._reports(pulses.values())
-        look = GangSample(now, pulses, said)
+        now, found = self._clock(), [work for work in found if work.attempt == state.attempt]
+        samples = {work.replica: work for work in found if work.replica.role != "evaluator"}
+        said = max(self._spoke.values(), default=None), *self._reports(samples.values())
+        look = GangSample(now, samples, said)
         self._quiet = update_idle_times(self._quiet, look) if self._quiet else start_idle_times(look)
         if not self._formed and now - self._began >= self._plan.timeouts.rendezvous_seconds:
             await self._look_for_missing(state.attempt, now, self._quiet)
-        if progress is not None and pulses:
+        if progress is not None and samples:
             self._judge(state.attempt, now, self._quiet, progress)
 
     def _judge(self, attempt: int, now: float, quiet: IdleTimes, progress: float) -> None:
@@ -119,7 +119,7 @@ class HangWatch:
             self._tell(GangHung(attempt, f"no progress for {format_duration(now - quiet.idle_since)}"))
         elif verdict is GangActivity.BUSY and not self._looks_closely:
             self._looks_closely = True
-            incarnations = [Incarnation(name, attempt, pulse.incarnation) for name, (_, pulse) in quiet.since.items()]
+            incarnations = [Incarnation(name, attempt, work.incarnation) for name, (_, work) in quiet.since.items()]
             self._begin(self._look_closely(attempt, incarnations, quiet))
         elif verdict is GangActivity.MOVES:
             self._waits = 0
@@ -162,10 +162,10 @@ class HangWatch:
         at = quiet.since[name][0] if name in quiet.since else self._clock()
         return max(at, self._spoke.get(str(name), 0.0))
 
-    def _reports(self, pulses: Iterable[WorkSample]) -> list[int]:
+    def _reports(self, samples: Iterable[WorkSample]) -> list[int]:
         changed = []
-        for pulse in pulses:
-            path = self._run_dir / Incarnation.of(pulse).folder / REPORT
+        for work in samples:
+            path = self._run_dir / Incarnation.of(work).folder / REPORT
             with suppress(OSError):
                 changed.append(os.stat(path).st_mtime_ns)  # noqa: PTH116
         return changed
@@ -178,15 +178,15 @@ async def take_stacks(
     action: TakeStacks,
     has_ended: Callable[[ReplicaId], bool] = lambda _: False,
 ) -> None:
-    """Save the stacks of all replicas, even if that disturbs them, and report the replica that they blame."""
-    pulses = await work_samples_of(session)
-    stopped = {pulse.replica for pulse in pulses if pulse.is_stopped and pulse.attempt == action.attempt}
+    """Save the stacks of all replicas, even if that disturbs them, and report the replica that blocks the others."""
+    samples = await work_samples_of(session)
+    stopped = {work.replica for work in samples if work.is_stopped and work.attempt == action.attempt}
     await save_stacks(session, action.incarnations, gently=False)
     found = read_activities(run_dir, action.incarnations, stopped)
     # A replica that ended before its stacks were taken has none either, and is not the cause.
     seen = {name: each for name, each in found.items() if each.kind is not ActivityKind.UNKNOWN or not has_ended(name)}
-    blame = find_blocking_replica(seen)
-    tell(StacksTaken(action.attempt, blame.replica, blame.message))
+    diagnosis = find_blocking_replica(seen)
+    tell(StacksTaken(action.attempt, diagnosis.replica, diagnosis.message))
 
 
 async def work_samples_of(session: Session) -> Sequence[WorkSample]:
@@ -215,4 +215,4 @@ def read_activities(
 
 
 def _stopped(quiet: IdleTimes) -> set[ReplicaId]:
-    return {name for name, (_, pulse) in quiet.since.items() if pulse.is_stopped}
+    return {name for name, (_, work) in quiet.since.items() if work.is_stopped}

@@ -20,14 +20,14 @@ def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
     """Raise an error for a plan that cannot be started; return what it asks for beyond capacity, and warnings."""
     _require_secrets(plan)
     launches = bind(plan, asyncio.run(engine.place(plan)))
-    shortages = "; ".join(find_capacity_problems(engine, plan))  # each has commas of its own
-    if shortages and not plan.oversubscribe:
-        raise InputError(shortages, hint="ask for less, or insist with `--oversubscribe`")
+    capacity_problems = "; ".join(find_capacity_problems(engine, plan))  # each has commas of its own
+    if capacity_problems and not plan.oversubscribe:
+        raise InputError(capacity_problems, hint="ask for less, or use `--oversubscribe`")
     problems = [*engine.problems(plan, launches)]
     for problem in problems:
         if not problem.is_warning:
             raise EngineError(problem.message)
-    return shortages, [problem.message for problem in problems]
+    return capacity_problems, [problem.message for problem in problems]
 
 
 def find_capacity_problems(engine: Engine, plan: Plan) -> Iterator[str]:

@@ -59,7 +59,7 @@ def supervise(
 ) -> None:
     """Supervise a run to its end, from its start or from where its last supervisor stopped.
 
-    A run whose supervisor runs elsewhere is followed instead.
+    A run with a remote supervisor is followed instead.
 
     `asked` is the request of the caller. A run that cannot be resumed is left as it is, and so is one that is over or
     was asked to stop if a keeper asks for a supervisor.

@@ -28,9 +28,9 @@ class Marker:
         self._writes = writes
 
     def mark(self, folders: Iterable[Path]) -> list[Path]:
-        """Check each log once; return the folders whose logs have grown.
+        """Check each log once; return the folders of logs that have grown.
 
-        A log whose mark cannot be written keeps its lines; only their time is less exact.
+        If a mark cannot be written, the times of lines are less exact.
         """
         at, grown = time.time(), []
         for folder in folders:

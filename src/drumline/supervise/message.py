@@ -102,7 +102,7 @@ def journal_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | 
     """Return why the journal of a supervisor of these versions cannot be read here, and what to install."""
     if theirs.journal <= own.journal:
         return None
-    they = f"it is of drumline {theirs.drumline}, whose journal has version {theirs.journal}"
+    they = f"it is of drumline {theirs.drumline}, with version {theirs.journal} of the journal"
     this = f"this is drumline {own.drumline}, which reads version {own.journal} and older"
     return f"{they}; {this}", f"install drumline {theirs.drumline} or newer on this side"
 

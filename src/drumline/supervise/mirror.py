@@ -1,6 +1,6 @@
 """Keep a copy of the run folder of a supervisor that runs elsewhere: journal, logs, and what else views read.
 
-Only files whose names follow from the plan and the journal are asked for, each within its bounds. Files that grow are
+Only files with names that follow from the plan and the journal are requested, each within its bounds. Growing files are
 copied by offset. The copy of the journal is never ahead of the copies of the logs, so that a command that reads the
 end of a run shows every line before it.
 """

@@ -1,4 +1,4 @@
-"""Start the next supervisor of a run whose last one has died.
+"""Start the next supervisor of a run after the last one has died.
 
 Run as `python -m drumline.supervise.next_supervisor FOLDER NUMBER MOST` by a keeper; its output goes to the
 supervisor's log.

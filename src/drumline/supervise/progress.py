@@ -54,7 +54,7 @@ class ProgressWatch:
     def look(
         self, state: RunState, grown: Iterable[Path] = (), *, exited: AbstractSet[ReplicaId] = frozenset()
     ) -> tuple[FirstStepTaken, ...]:
-        """Return the first step, if there is one now; called at every tick with the folders whose logs have grown.
+        """Return the first step, if there is one now; called at every tick with the folders of logs that have grown.
 
         Also called with the replicas that have `exited`, before the exits are judged, since decisions may depend on it.
         """

@@ -81,7 +81,7 @@ class StallWatch:
         self._next_look = self._clock()
 
     def look(self, state: RunState, grown: Iterable[Path]) -> None:
-        """Check if it is due; called at every tick with the folders whose logs have grown."""
+        """Check if it is due; called at every tick with the folders of logs that have grown."""
         if state.phase is not Phase.RUNNING or state.ending or not state.stepped:
             self._reset(None)
             return
@@ -114,14 +114,14 @@ class StallWatch:
 
     async def _report_stall(self, attempt: int, running: Sequence[Incarnation], gaps: Gaps) -> None:
         await save_stacks(self._session, running, gently=True)
-        stopped = {pulse.replica for pulse in await work_samples_of(self._session) if pulse.is_stopped}
+        stopped = {work.replica for work in await work_samples_of(self._session) if work.is_stopped}
         if attempt != self._attempt or not self._is_reported:
             return  # it has ended, or taken a step since
         found = read_activities(self._run_dir, running, stopped)
         known = any(each.kind is not ActivityKind.UNKNOWN for each in found.values())
-        blame = find_blocking_replica(found) if known else Diagnosis(None, "")
+        diagnosis = find_blocking_replica(found) if known else Diagnosis(None, "")
         lasted = round(self._clock() - gaps.at_seconds, 3)
-        self._tell(StepsStalled(attempt, gaps.step, gaps.at_seconds, lasted, blame.replica, blame.message))
+        self._tell(StepsStalled(attempt, gaps.step, gaps.at_seconds, lasted, diagnosis.replica, diagnosis.message))
 
     def _reads_step(self, state: RunState, now: float) -> bool:
         """Read what has grown; return whether a replica is at another step than before."""
@@ -164,13 +164,13 @@ class StallWatch:
         """Return how far the replicas are by TensorBoard's files."""
         from drumline.view.scalars import read_written  # noqa: PLC0415 - only where neither logs nor reports have steps
 
-        lives = {
+        incarnations = {
             name: IncarnationTraces(folder, made)
             for name, folder in folders.items()
             if (made := _made_at(folder)) is not None
         }
         output = self._output_dir()
-        return {name: progress for name, (progress, _) in read_written(output, lives, self._chief).items()}
+        return {name: progress for name, (progress, _) in read_written(output, incarnations, self._chief).items()}
 
 
 def _made_at(folder: Path) -> float | None:

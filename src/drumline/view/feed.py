@@ -106,7 +106,7 @@ class _Log:
 def _order(item: Item) -> tuple[float, int, int, int]:
     """Return a key that sorts by time; at the same time: start, lines, end, restart of a replica.
 
-    Entries of the journal keep their order: a host whose clock differs may report an earlier time.
+    Entries of the journal keep their order: a host with a wrong clock may report an earlier time.
     """
     rank = int(item.is_from_log) if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
     return item.at, item.attempt, item.incarnation, rank

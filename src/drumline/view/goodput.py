@@ -50,7 +50,7 @@ _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)
 
 
 class _LogTraces(Record):
-    """One incarnation of the replica whose steps count: its folder, and its start (UTC; since the start of the run)."""
+    """One incarnation of the replica that counts steps: its folder, and its start (UTC; since the start of the run)."""
 
     folder: Path
     began_at: float

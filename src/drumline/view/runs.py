@@ -28,9 +28,7 @@ class RunRow(Record):
     duration_seconds: float | None  # so far, if it is not over
     supervisor_gone: bool
     stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
-    reach: Reachability | None = (
-        None  # of a run that goes on and whose supervisor lives elsewhere: whether that answers
-    )
+    reach: Reachability | None = None  # of a run with a remote supervisor, until it is over
 
     @property
     def unreachable(self) -> str:

@@ -15,11 +15,11 @@ from drumline.runtime.progress import read_report
 from drumline.store.folder import RunFolder
 
 _MOST_BYTES = 1 << 24  # of a log per poll
-_MOST_SOURCES = 4  # replicas whose logs are read
+_MOST_SOURCES = 4  # replicas with logs that are read
 
 
 def step_sources(plan: Plan) -> list[ReplicaId]:
-    """Return the replicas whose steps count, the chief first."""
+    """Return the replicas that may count steps, the chief first."""
     return [replica.id for replica in plan.replicas if replica.id.role in COMPUTING][:_MOST_SOURCES]
 
 

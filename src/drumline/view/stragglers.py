@@ -18,8 +18,8 @@ def find_stragglers(by_replica: Mapping[ReplicaId, ReplicaProgress], ages: Mappi
     """Return the replicas that are well behind the median, or much slower; `ages` are the seconds each has run.
 
     Steps in a log may restart with each epoch, and are compared only within a known epoch. A silent replica counts with
-    the steps that it may have taken since; one whose log ends with other output is not compared. Paces are compared
-    where they were measured for long enough.
+    the steps that it may have taken since; one with other output at the end of its log is not compared. Paces
+    are compared where they were measured for long enough.
     """
     running = {name: each for name, each in by_replica.items() if name.role in _TRAINING_ROLES and name in ages}
     return _find_late(running, ages) | _find_slow(running)

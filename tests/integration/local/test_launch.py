@@ -136,7 +136,7 @@ def test_what_the_machine_does_not_have_is_refused_behind_what_is_unwise(workspa
     assert warning.startswith("warning: task.py:2: sets TF_CONFIG itself")
     assert error.startswith("error: ")
     assert "8000" in error
-    assert hint == "hint: ask for less, or insist with `--oversubscribe`"
+    assert hint == "hint: ask for less, or use `--oversubscribe`"
     assert not workspace.runs()
 
 

@@ -237,7 +237,7 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
     numbers = "the run asks for 6 gpus (3 workers with 2), this machine has 4"
     answer = machine.run("train", "-d")
     assert (answer.code, answer.out) == (2, "")
-    assert answer.err == f"error: {numbers}\nhint: ask for less, or insist with `--oversubscribe`\n"
+    assert answer.err == f"error: {numbers}\nhint: ask for less, or use `--oversubscribe`\n"
     for command in ("check", "render"):
         answer = machine.run(command)
         assert (answer.code, f"warning: {numbers}; `drumline train` would refuse this here\n" in answer.err) == (

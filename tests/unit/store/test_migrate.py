@@ -194,7 +194,7 @@ def test_a_store_of_a_newer_version_is_refused_and_its_runs_can_be_removed(
         assert drumline(words) == InputError.exit_code
         said = capfd.readouterr()
         assert said.out == ""
-        assert "written by drumline 7.1.0, whose store has version 3" in said.err
+        assert "written by drumline 7.1.0 with version 3 of the store" in said.err
         assert "install drumline 7.1.0 or newer" in said.err
     assert folder.journal_file.read_text() == newer
     assert drumline(["rm", "4"]) == 0

@@ -102,7 +102,7 @@ def test_pieces_are_cut_as_they_were_asked_for() -> None:
 
 
 def test_a_newer_journal_is_not_taken_for_an_empty_one() -> None:
-    with pytest.raises(VersionError, match=f"whose journal has version {OWN.journal + 1}"):
+    with pytest.raises(VersionError, match=f"with version {OWN.journal + 1}"):
         read_answer("4", changed(write_head(found=[]), journal=OWN.journal + 1))
 
 
