@@ -197,7 +197,7 @@ def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(workspace: Workspace) 
     try:
         terminal.wait_for("here I am")
         terminal.press_ctrl_c()
-        terminal.wait_for("run 1 goes on")
+        terminal.wait_for("run 1 continues")
         assert terminal.wait() == 130
     finally:
         terminal.close()
@@ -216,7 +216,7 @@ def test_an_interrupt_between_the_run_and_its_name_is_answered_with_the_name(wor
     workspace.write("interrupted", "")
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 130
-    assert "run 1 goes on" in err
+    assert "run 1 continues" in err
     workspace.write("go", "")
     Run(workspace, "1").wait_for(Phase.FINISHED)
 

@@ -39,7 +39,7 @@ def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(workspace: Worksp
     terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
     terminal.press_ctrl_c()
-    terminal.wait_for("run 1 goes on")
+    terminal.wait_for("run 1 continues")
     assert terminal.wait() == 130
     assert b"`drumline logs -f 1`" in terminal.shown
     assert b"`drumline kill 1`" in terminal.shown
@@ -84,7 +84,7 @@ def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(workspace: Workspac
     command.send_signal(signal.SIGINT)
     _, err = command.communicate(timeout=PATIENCE_SECONDS)
     assert command.returncode == 130
-    assert "run 1 goes on" in err
+    assert "run 1 continues" in err
     assert only_run(workspace).supervisor()
     assert workspace.run("kill", "1").code == 0
 
