@@ -16,7 +16,8 @@ VERSIONS = sorted(path.name for path in STORES.iterdir() if (path / "store.tar.g
 # Texts that version 1 did not record, and that are worded differently now: what it showed, and what is shown.
 REWORDED = {
     "the training goes on without it": "the training continues without it",
-    "gone with them: `engine.kubernetes.output` would keep it": "deleted with them: `engine.kubernetes.output` keeps it",
+    "gone with them: `engine.kubernetes.output` would": "deleted with them: `engine.kubernetes.output`",
+    "output` keep it": "output` keeps it",
     "start again from the checkpoint (restart 1 of 3), since what ps.0 held is lost": (
         "restart from the checkpoint (restart 1 of 3), since the variables on ps.0 are lost"
     ),
