@@ -108,7 +108,7 @@ def test_a_cluster_without_an_image_is_a_sentence_with_the_key(folder: Path, cap
         out, err = capfd.readouterr()
         assert out == ""
         assert err == (
-            "error: `engine.jobset.image` is missing: which image do the pods run?\n"
+            "error: `engine.jobset.image` is missing: pods need an image\n"
             "hint: add it: `engine: {jobset: {image: …}}`\n"
         )
 
@@ -120,7 +120,7 @@ def test_what_a_tfjob_cannot_be_told_is_not_rendered(folder: Path, capfd: pytest
     assert run(["render"]) == 2
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.endswith("error: in a TFJob all replicas of a role are alike: remove `roles.worker.first`\n")
+    assert err.endswith("error: in a TFJob all replicas of a role share a template: remove `roles.worker.first`\n")
 
 
 def test_a_spec_may_come_from_stdin(

@@ -28,7 +28,7 @@ from drumline.run.incarnation import Incarnation
 from drumline.engine.local.processes import Processes
 from drumline.plan.types import ReplicaId
 from drumline.engine.loop import BootClockLoop
-processes = Processes(Path(sys.argv[1]), boot="b", file_limits=(1024, 1024), loop=BootClockLoop(), tell=print)
+processes = Processes(Path(sys.argv[1]), boot="b", file_limits=(1024, 1024), loop=BootClockLoop(), report=print)
 processes.stop([Incarnation(ReplicaId("worker", 0), 1)], grace_seconds=1)
 """
 
