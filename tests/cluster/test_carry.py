@@ -279,7 +279,7 @@ def test_a_run_without_a_volume_says_that_nothing_is_left(tmp_path: Path, kubect
     run = make_run(tmp_path, kubectl, "code: false")
     code, _, err = run.drumline("inspect", "1")
     assert code == 2
-    assert err.startswith("error: run 1 has no volume: what it wrote went with its pods")
+    assert err.startswith("error: run 1 has no volume: its output was deleted with its pods")
 
 
 def test_an_image_that_is_not_there_is_said(tmp_path: Path, kubectl: Kubectl) -> None:

@@ -52,7 +52,7 @@ def test_what_is_missing_comes_with_what_to_do(tmp_path: Path) -> None:
     assert code == 1
     assert found["namespace"]["hint"] == "`kubectl create namespace drumline-not-there`"
     assert found["storage"]["verdict"] == "missing"
-    assert found["room"]["words"] == "no node takes such pods"
+    assert found["room"]["words"] == "no node accepts these pods"
 
 
 def test_a_gang_that_no_node_can_hold_is_named(kubectl: Kubectl, tmp_path: Path) -> None:

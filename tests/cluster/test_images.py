@@ -61,7 +61,7 @@ def test_a_file_of_the_users_is_built_once(store: Store, tmp_path: Path) -> None
     assert "trained" in log
     assert log.splitlines()[0] == f"drumline: building {recipe.name('test')} with buildah"
     code, log = build(store, recipe, tmp_path.parent)
-    assert (code, log) == (0, f"drumline: {recipe.name('test')} is there already, built by buildah\n")
+    assert (code, log) == (0, f"drumline: {recipe.name('test')} exists already, built by buildah\n")
     (tmp_path / "train.py").write_text("print('trained anew')\n")
     code, log = build(store, recipe, tmp_path.parent)
     assert code == 0

@@ -108,7 +108,7 @@ def test_a_line_that_cannot_start_says_why_and_lets_go(workspace: Workspace, kub
 
 def test_half_a_gang_does_not_hold_its_half_for_ever(workspace: Workspace, kubectl: Kubectl) -> None:
     kubectl.make_quota("small", "pods=1")
-    case = Case(word="Quota", says="the quota small has no room for it: it asks for pods=1; used pods=1 of pods=1")
+    case = Case(word="Quota", says="it exceeds the quota small: it asks for pods=1; used pods=1 of pods=1")
     run = train(workspace, kubectl, case)
     check_end(run, kubectl, case)
     phases = {str(name): each.phase for name, each in run.state.replicas.items()}
