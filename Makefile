@@ -82,7 +82,7 @@ test-pythons: $(READY) ## The tests that need no framework, under every other Py
 	scripts/pythons --wheels
 	scripts/pythons --test
 
-matrix: $(READY) ## Let everybody of a line come to harm in every way, and write down what came of it
+matrix: $(READY) ## Inject every fault into every replica of small runs, and write docs/matrix.md
 	scripts/environment tensorflow
 	PYTHONPATH=tests $(BIN)/python -m matrix
 
