@@ -51,7 +51,7 @@ def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_othe
 def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(workspace: Workspace) -> None:
     cause, card = fall(workspace, "torch", "gloo.py", "worker.1 leave")
     assert (cause["replica"], cause["reason"], cause["exit_code"]) == ("1.worker.1", "LeftEarly", 0)
-    assert card.startswith("┃ Run 1 failed. First replica to exit: 1.worker.1, exit code 0; worker.0 fell ")
+    assert card.startswith("┃ Run 1 failed. First replica to exit: 1.worker.1, exit code 0; worker.0 failed ")
     assert cause["last_lines"][-1] == "step 5: loss 0.1667"
     assert re.fullmatch(r"connection (closed|reset) by peer|socket closed", cause["followed"][0]["message"])
     assert cause["followed"][0]["replicas"] == ["1.worker.0"]
