@@ -125,7 +125,7 @@ def test_training_here_imports_nothing_for_clusters(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
     modules = modules_of(["check"], tmp_path)
     kubernetes = {module.rpartition(".")[2] for module in modules if "kubernetes" in module}
-    assert kubernetes == {"kubernetes", "options", "planned"}
+    assert kubernetes == {"kubernetes", "options", "plan_options"}
     assert not modules & {"asyncssh", "importlib.metadata", "lightkube"}
 
 

@@ -154,7 +154,7 @@ def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and
         (("-i", "see_path.py"), {}, "python -i"),
         (("missing.py",), {}, "missing.py is not a script"),
         (("package",), {}, "package is not a script"),
-        (("sh", "-c", "cd missing && python see_path.py"), {}, 'sh says "sh: 1: cd: can\'t cd to missing"'),
+        (("sh", "-c", "cd missing && python see_path.py"), {}, 'sh prints "sh: 1: cd: can\'t cd to missing"'),
         (("sh", "-c", "python see_path.py | cat"), {}, "its command for sh has '|'"),
         (("sh", "-c", "python see_path.py; exit 3"), {}, "its command for sh has another command: python"),
         (("see_path.py",), {"PYTHONHASHSEED": "1"}, "PYTHONHASHSEED is set"),

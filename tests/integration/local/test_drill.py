@@ -59,7 +59,7 @@ def test_a_spec_is_started_gets_a_fault_restarts_and_is_ended(project: Workspace
     assert report["cause"]["message"] == "1.worker.1: killed by signal 9 (KILL)"
     (run,) = project.runs()
     assert run.state.phase is Phase.KILLED
-    assert "was for the drill" in answer.err
+    assert "which was started for the drill" in answer.err
 
 
 def test_a_bound_that_is_not_kept_fails_the_drill(project: Workspace) -> None:
@@ -147,7 +147,7 @@ def test_a_cut_network_that_is_not_noticed_is_restored(workspace: Workspace) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--net-cut", "worker.1"), "only where the line has one of its own"),
+        (("--net-cut", "worker.1"), "only a private network can be cut"),
         (("--kill", "ps.0"), "the run has no replica ps.0"),
         (("--kill", "worker.1", "--term", "worker.0"), "more than one fault"),
         (("--at-step", "1", "--at-start"), "more than one moment"),

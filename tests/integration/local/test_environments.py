@@ -88,8 +88,8 @@ def check_first_and_second(workspace: Workspace, tool: str) -> None:
     assert said(again, "worker.0") == f"1.2 {folder}\n"
     assert sorted(started(again)) == ["worker.0", "worker.1"]  # no build was needed
     found = next(event for event in again.events if isinstance(event, ReplicaExited))
-    assert (str(found.replica), found.exit.ok, found.exit.message) == ("build", True, f"{folder} was there")
-    assert f"{again.id}.build exited: exit code 0; {folder} was there" in workspace.run("events", again.id).out
+    assert (str(found.replica), found.exit.ok, found.exit.message) == ("build", True, f"{folder} exists")
+    assert f"{again.id}.build exited: exit code 0; {folder} exists" in workspace.run("events", again.id).out
 
 
 @pytest.mark.usefixtures("builder")
@@ -240,7 +240,7 @@ def test_what_is_used_is_kept_and_what_is_not_can_go(workspace: Workspace) -> No
     assert shown[1].split()[:2] == [Path(folder).name, "ready"]
     assert workspace.run("environments", "--prune").out == f"removed {folder}\n"
     assert environments(workspace) == []
-    assert "there are none" in workspace.run("environments").err
+    assert "there are no environments in" in workspace.run("environments").err
 
 
 @pytest.mark.usefixtures("uv")

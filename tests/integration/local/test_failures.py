@@ -78,7 +78,7 @@ def test_train_status_and_json_show_the_same_card_first(workspace: Workspace) ->
     terminal = Terminal(workspace, "status", "1", columns=50)
     terminal.wait()
     shown = terminal.shown.decode().replace("\r", "")
-    assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First replica to fail: 1.worker.1, exit")
+    assert shown.startswith("\x1b[31m┃\x1b[0m\x1b[1m Run 1 failed. First replica to fail: 1.worker.1,")
     plain = re.sub(r"\x1b\[[0-9;]*m", "", shown).split("\n")
     assert max(len(line) for line in plain if line.startswith("┃")) <= 50
 

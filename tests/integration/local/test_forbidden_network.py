@@ -65,7 +65,7 @@ def test_a_limit_that_is_reached_is_named(workspace: Workspace) -> None:
 
 def test_the_filter_of_a_container_is_named(workspace: Workspace) -> None:
     workspace.before = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
-    assert "a filter of this container forbids user namespaces" in refused(workspace)
+    assert "a seccomp filter forbids user namespaces" in refused(workspace)
     assert "`docker run --security-opt seccomp=unconfined`" in refused(workspace)
 
 

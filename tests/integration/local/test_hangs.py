@@ -157,7 +157,7 @@ def test_stacks_of_a_running_run_are_shown_and_it_continues(workspace: Workspace
     assert "rest (" in workspace.run("stacks", run.id).out  # as they were
     (run.trace_dir("worker.0") / STACKS).unlink()
     gone = workspace.run("stacks", f"{run.id}.worker.0")
-    assert (gone.code, "there are no stacks" in gone.err) == (4, True)
+    assert (gone.code, "there are no stack traces" in gone.err) == (4, True)
 
 
 def test_a_supervisor_that_returns_to_a_hung_run_ends_it(workspace: Workspace) -> None:

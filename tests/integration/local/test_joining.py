@@ -135,7 +135,7 @@ def test_the_hub_has_a_bridge_and_a_cable_for_each_by_its_name(tmp_path: Path) -
 def test_the_kernels_refusal_is_an_error_with_its_number(tmp_path: Path) -> None:
     again = """
 with Netlink() as wires:
-    for ask in (lambda: wires.add_bridge("hub"), lambda: wires.delete("other"), lambda: wires.switch(4711)):
+    for ask in (lambda: wires.add_bridge("hub"), lambda: wires.delete("other"), lambda: wires.set_up(4711)):
         try:
             ask()
         except OSError as error:

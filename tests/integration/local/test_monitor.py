@@ -174,7 +174,7 @@ def test_the_samples_of_an_incarnation_add_up_to_its_time_across_supervisors(wor
     assert answer.code == 0
     assert "1.worker.0" in answer.out
     assert " / " in answer.out.splitlines()[1]  # what is known
-    assert "supervisor gone; drumline supervise 1" in answer.err
+    assert "supervisor gone; `drumline supervise 1` starts another" in answer.err
     before = samples(run)
     assert workspace.run("supervise", run.id).code == 0
     look(workspace, run.id)

@@ -142,7 +142,7 @@ from drumline.runtime.keeper import enter_namespace
 for descriptor in open_hub(int(sys.argv[1])).descriptors:
     enter_namespace(descriptor)
 with Netlink() as wires:
-    wires.switch(socket.if_nametoindex(sys.argv[2]), on=sys.argv[3] == "on")
+    wires.set_up(socket.if_nametoindex(sys.argv[2]), up=sys.argv[3] == "on")
 """
 # The second worker knocks at the first one's door again and again, and says what came of it.
 KNOCKER = """

@@ -245,7 +245,7 @@ def test_what_cannot_be_shown_is_said(board: Workspace) -> None:
         answer = board.run("tensorboard", "1", "--port", str(port))
     assert (answer.code, f"port {port} is taken" in answer.err) == (2, True)
     without = board.run("tensorboard", "1", env={"DRUMLINE_TENSORBOARD": "/nowhere"})
-    assert (without.code, "there is no TensorBoard here" in without.err) == (3, True)
+    assert (without.code, "TensorBoard was not found" in without.err) == (3, True)
 
 
 def test_a_command_that_is_killed_takes_its_server_along(quick: Workspace) -> None:
