@@ -170,7 +170,7 @@ def test_while_training_has_a_volume_for_one_node_nobody_looks_at_it(tmp_path: P
     holding(run, claim)
     code, _, err = run.drumline("inspect", "1", "ls")
     assert code == 3
-    assert err.startswith(f"error: the volume `{claim}` is ReadWriteOnce, and holder has it, on node")
+    assert err.startswith(f"error: the volume `{claim}` is ReadWriteOnce and used by the pod holder, on node")
     assert run.visitors() == []
     kubectl("delete", "pod", "holder", "--now")
     assert run.drumline("inspect", "1", "cat", "held")[:2] == (0, "held\n")

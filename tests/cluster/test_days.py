@@ -155,7 +155,7 @@ def test_who_is_evicted_is_preempted_and_the_line_starts_again(workspace: Worksp
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
     (cause,) = run.state.causes
     assert (str(cause.replica), cause.reason, cause.failure) == ("worker.1", "Evicted", "preempted")
-    assert "as when a node is drained" in cause.exit.message
+    assert "as by `kubectl drain`" in cause.exit.message
     assert run.log("worker.0", 1) == b"".join(b"line %d\n" % number for number in range(LINES))
 
 

@@ -293,7 +293,7 @@ def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(
     run.wait_for(Phase.FAILED)
     waits = [event for event in run.events if isinstance(event, ReplicaWaits) and event.reason == "Quota"]
     assert waits
-    assert all("the quota small has no room" in wait.message for wait in waits)
+    assert all("it exceeds the quota small" in wait.message for wait in waits)
     assert "did not start within 15 s" in run.cause.exit.message
     assert left(kubectl) == before
 
