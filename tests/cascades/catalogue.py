@@ -1,4 +1,4 @@
-"""The cascades that are collected: lines of real frameworks, who of them falls, and how."""
+"""The cascades that are collected: gangs of real frameworks with one faulty replica."""
 
 from __future__ import annotations
 
@@ -9,50 +9,52 @@ from typing import Any, NamedTuple
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP, "term": signal.SIGTERM}
 
 
-class Story(NamedTuple):
-    """A line of a script, who falls and how; from outside when somebody has written a line that begins so."""
+class Cascade(NamedTuple):
+    """A script, its gang, the faulty replica and its fault; a signal is sent when a log has a line that begins so."""
 
     name: str
     script: str
     framework: str
     roles: Mapping[str, int]
-    who: str
-    how: str  # a signal, or what scripts/fall.py knows
-    when: tuple[str, str] = ("", "step 5:")  # who writes this; the one who falls unless named
-    patience_seconds: float = 25.0  # so long the others may take
+    faulty: str
+    how: str  # a signal, or a fault of scripts/fall.py
+    when: tuple[str, str] = ("", "step 5:")  # replica and beginning of the line; the faulty replica by default
+    patience_seconds: float = 25.0  # the time that the other replicas may take to end
     spec: str = ""
-    is_run: bool = False  # of drumline
+    is_run: bool = False  # started by drumline
 
 
-def run_of(story: Story) -> Story:
-    return story._replace(name=f"run-{story.name}", is_run=True, spec="timeouts: {grace: 2}")
+def run_of(cascade: Cascade) -> Cascade:
+    return cascade._replace(name=f"run-{cascade.name}", is_run=True, spec="timeouts: {grace: 2}")
 
 
-def cut(story: Story) -> Story:
-    return run_of(story)._replace(spec="timeouts: {grace: 2}\nengine: {local: {network: private}}")
+def cut(cascade: Cascade) -> Cascade:
+    return run_of(cascade)._replace(spec="timeouts: {grace: 2}\nengine: {local: {network: private}}")
 
 
-def mirrored(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
-    return Story(f"mirrored-{name}", "mirrored.py", "tensorflow", {"worker": workers}, who, how, **more)
+def mirrored(name: str, faulty: str, how: str, workers: int = 2, **more: Any) -> Cascade:
+    return Cascade(f"mirrored-{name}", "mirrored.py", "tensorflow", {"worker": workers}, faulty, how, **more)
 
 
-def servers(name: str, who: str, how: str, **more: Any) -> Story:
+def servers(name: str, faulty: str, how: str, **more: Any) -> Cascade:
     roles = {"chief": 1, "worker": 2, "ps": 2}
     when = ("chief.0", "epoch 1")
-    return Story(f"servers-{name}", "parameter_server.py", "tensorflow", roles, who, how, when, **more)
+    return Cascade(f"servers-{name}", "parameter_server.py", "tensorflow", roles, faulty, how, when, **more)
 
 
-def torch(script: str, name: str, who: str, how: str, workers: int = 2) -> Story:
-    return Story(f"{script}-{name}", f"{script}.py", "torch", {"worker": workers}, who, how)
+def torch(script: str, name: str, faulty: str, how: str, workers: int = 2) -> Cascade:
+    return Cascade(f"{script}-{name}", f"{script}.py", "torch", {"worker": workers}, faulty, how)
 
 
-def jax(name: str, who: str, how: str, workers: int = 2, **more: Any) -> Story:
-    return Story(f"jax-{name}", "spread.py", "jax", {"worker": workers}, who, how, patience_seconds=40.0, **more)
+def jax(name: str, faulty: str, how: str, workers: int = 2, **more: Any) -> Cascade:
+    return Cascade(f"jax-{name}", "spread.py", "jax", {"worker": workers}, faulty, how, patience_seconds=40.0, **more)
 
 
 _LIMIT = "resources: {memory: 2GiB}"
+_KERAS = ("keras_mnist.py", "tensorflow", {"worker": 2})
+_EPOCH = ("worker.0", "epoch")
 
-STORIES = (
+CASCADES = (
     mirrored("kill-other", "worker.1", "kill"),
     mirrored("kill-first", "worker.0", "kill"),
     mirrored("three-kill-first", "worker.0", "kill", 3),
@@ -76,10 +78,10 @@ STORIES = (
     mirrored("early-first", "worker.0", "raise-early"),
     mirrored("memory-other", "worker.1", "memory", spec=_LIMIT, is_run=True),
     mirrored("memory-first", "worker.0", "memory", spec=_LIMIT, is_run=True),
-    Story("chief-kill", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "chief.0", "kill"),
-    Story("chief-stop-worker", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "worker.0", "stop"),
-    Story("keras-kill-other", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.1", "kill", ("worker.0", "epoch")),
-    Story("keras-kill-first", "keras_mnist.py", "tensorflow", {"worker": 2}, "worker.0", "kill", ("worker.0", "epoch")),
+    Cascade("chief-kill", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "chief.0", "kill"),
+    Cascade("chief-stop-worker", "mirrored.py", "tensorflow", {"chief": 1, "worker": 1}, "worker.0", "stop"),
+    Cascade("keras-kill-other", *_KERAS, "worker.1", "kill", _EPOCH),
+    Cascade("keras-kill-first", *_KERAS, "worker.0", "kill", _EPOCH),
     servers("kill-chief", "chief.0", "kill"),
     servers("kill-ps", "ps.1", "kill"),
     servers("kill-first-ps", "ps.0", "kill"),
@@ -131,7 +133,7 @@ STORIES = (
     cut(jax("cut-other", "worker.1", "cut")),
     run_of(servers("kill-ps", "ps.1", "kill")),
     run_of(servers("kill-chief", "chief.0", "kill")),
-    # TensorFlow waits an hour for each of these.
+    # TensorFlow waits for an hour in each of these.
     mirrored("absent-other", "worker.1", "absent", patience_seconds=4000.0),
     mirrored("absent-first", "worker.0", "absent", patience_seconds=4000.0),
     mirrored("three-absent-last", "worker.2", "absent", 3, patience_seconds=4000.0),

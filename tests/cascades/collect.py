@@ -1,13 +1,14 @@
-"""Collects cascades: real lines of real frameworks of which one replica falls, and what the others say and do then.
+"""Collect cascades: real gangs of real frameworks with one faulty replica, with the logs and exits of all replicas.
 
     PYTHONPATH=src:tests .venv/bin/python -m cascades.collect [NAME...]
 
-All of them, or those whose names begin so; half an hour, and three more in which TensorFlow waits for who is absent.
+Collects all of them, or those with names that begin so. Takes half an hour, and three hours more in which TensorFlow
+waits for absent replicas.
 
-Each becomes a JSON file here: the line, who fell and how, each end with its time, and the end of each log. A line is
-started by hand, from what `drumline render` prints, so that nobody is stopped and everybody falls by itself; who never
-would is killed in the end. A few are runs of drumline: those that need its limits, and those in which a stopped process
-is woken to be told to end. Paths of this machine are replaced.
+Each is written to a JSON file in this folder: the gang, the faulty replica and its fault, each exit with its time, and
+the end of each log. A gang is started from what `drumline render` prints, without a supervisor, so that no replica is
+stopped and each fails by itself; those that never end are killed at the end. A few are runs of drumline: those that need
+its limits, and those in which a stopped process is continued to be terminated. Paths of this machine are replaced.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cascades.catalogue import SIGNALS, STORIES, Story
+from cascades.catalogue import CASCADES, SIGNALS, Cascade
 from drumline.engine.local.trace import read_trace
 from drumline.record import to_dict
 from drumline.run.event import ReplicaExited
@@ -40,15 +41,15 @@ KEPT_BYTES = 8192  # of a log
 
 
 class RenderedGang:
-    """The processes of a story, their logs, and how each ended when."""
+    """The processes of a cascade, their logs, and the time and status of each exit."""
 
-    def __init__(self, story: Story, folder: Path) -> None:
-        self.story, self.folder = story, folder
-        self.replicas = [f"{role}.{index}" for role, number in story.roles.items() for index in range(number)]
+    def __init__(self, cascade: Cascade, folder: Path) -> None:
+        self.cascade, self.folder = cascade, folder
+        self.replicas = [f"{role}.{index}" for role, number in cascade.roles.items() for index in range(number)]
         self.logs: Path | None = None  # of a run
         self.pids: dict[str, int] = {}
         self.ends: list[dict[str, Any]] = []
-        self.python = find_python(story.framework)
+        self.python = find_python(cascade.framework)
         self.env = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -57,7 +58,7 @@ class RenderedGang:
             "PYTHONPATH": f"{ROOT / 'src'}:{SCRIPTS}",
             "TF_CPP_MIN_LOG_LEVEL": "1",
             "JAX_PLATFORMS": "cpu",
-            "FALL": "" if story.how in (*SIGNALS, "cut") else f"{story.who} {story.how}",
+            "FALL": "" if cascade.how in (*SIGNALS, "cut") else f"{cascade.faulty} {cascade.how}",
         }
 
     def drumline(self, *words: str, check: bool = True, seconds: float = 60) -> str:
@@ -68,19 +69,19 @@ class RenderedGang:
         return done.stdout
 
     def write_spec(self, port: int) -> None:
-        story = self.story
-        example = ROOT / "examples" / story.script.removesuffix(".py") / story.script
-        script = SCRIPTS / story.script if (SCRIPTS / story.script).exists() else example
+        cascade = self.cascade
+        example = ROOT / "examples" / cascade.script.removesuffix(".py") / cascade.script
+        script = SCRIPTS / cascade.script if (SCRIPTS / cascade.script).exists() else example
         epochs = " --epochs 100" if script == example else ""
-        roles = ", ".join(f"{role}: {number}" for role, number in story.roles.items())
+        roles = ", ".join(f"{role}: {number}" for role, number in cascade.roles.items())
         (self.folder / "drumline.yml").write_text(
-            f"project: cascade\nframework: {story.framework}\nroles: {{{roles}}}\nport: {port}\ntensorboard: false\n"
-            f"run: python {script}{epochs}\nenv: {{FALL: '{self.env['FALL']}'}}\n{story.spec}\n"
+            f"project: cascade\nframework: {cascade.framework}\nroles: {{{roles}}}\nport: {port}\ntensorboard: false\n"
+            f"run: python {script}{epochs}\nenv: {{FALL: '{self.env['FALL']}'}}\n{cascade.spec}\n"
         )
 
     def start(self) -> None:
-        """Start everybody, each a session of its own, as in a terminal."""
-        script = self.folder / "line.sh"
+        """Start all replicas, each in a session of its own, as in a terminal."""
+        script = self.folder / "gang.sh"
         script.write_text(self.drumline("render"))
         waits = []
         for replica in self.replicas:
@@ -102,29 +103,30 @@ class RenderedGang:
         path = self.logs / replica / "log" if self.logs else self.folder / replica
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def hurt(self) -> None:
-        """Fall from outside, if that is how, when it is time."""
-        how = SIGNALS.get(self.story.how)
+    def inject_fault(self) -> None:
+        """Send the signal of the cascade, if it has one, when the log has the line that it waits for."""
+        how = SIGNALS.get(self.cascade.how)
         if how is None:
             return
-        who, text = self.story.when[0] or self.story.who, self.story.when[1]
+        writer, text = self.cascade.when[0] or self.cascade.faulty, self.cascade.when[1]
         deadline = time.monotonic() + 90
-        while f"\n{text}" not in f"\n{self.log(who)}":
+        while f"\n{text}" not in f"\n{self.log(writer)}":
             if time.monotonic() > deadline or self.ends:
-                raise SystemExit(f"{self.story.name}: {who} never wrote `{text}`: {self.log(who)[-2000:]}")
+                raise SystemExit(f"{self.cascade.name}: {writer} never wrote `{text}`: {self.log(writer)[-2000:]}")
             time.sleep(0.05)
-        pid = read_trace(self.logs / self.story.who / "keeper").pid if self.logs else self.pids[self.story.who]
+        faulty = self.cascade.faulty
+        pid = read_trace(self.logs / faulty / "keeper").pid if self.logs else self.pids[faulty]
         assert pid
         os.kill(pid, how)
 
     def finish(self) -> None:
-        """Wait until only those are left who never end, and kill them."""
-        serving = ("ps", "worker") if "ps" in self.story.roles else ()
-        deadline = time.monotonic() + self.story.patience_seconds + (60 if self.story.how not in SIGNALS else 0)
+        """Wait until only replicas are left that never end, and kill them."""
+        serving = ("ps", "worker") if "ps" in self.cascade.roles else ()
+        deadline = time.monotonic() + self.cascade.patience_seconds + (60 if self.cascade.how not in SIGNALS else 0)
         while time.monotonic() < deadline:
             gone = {str(end["replica"]) for end in self.ends}
             left = [replica for replica in self.replicas if replica not in gone]
-            if not [each for each in left if each != self.story.who and not each.startswith(serving or "?")]:
+            if not [each for each in left if each != self.cascade.faulty and not each.startswith(serving or "?")]:
                 break
             time.sleep(0.1)
         time.sleep(1.0)
@@ -138,35 +140,35 @@ class RenderedGang:
                 end["stopped"] = True
 
 
-def by_hand(story: Story, folder: Path) -> dict[str, Any]:
-    """Start a story's line without a supervisor, and see what becomes of it."""
+def run_rendered(cascade: Cascade, folder: Path) -> dict[str, Any]:
+    """Run a cascade without a supervisor."""
     with claimed_ports(8) as port:
-        line = RenderedGang(story, folder)
-        line.write_spec(port)
-        line.start()
+        gang = RenderedGang(cascade, folder)
+        gang.write_spec(port)
+        gang.start()
         try:
-            line.hurt()
+            gang.inject_fault()
         finally:
-            line.finish()
-        return written(story, folder, port, line.ends, {each: line.log(each) for each in line.replicas})
+            gang.finish()
+        return to_json(cascade, folder, port, gang.ends, {each: gang.log(each) for each in gang.replicas})
 
 
-def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
-    """Have drumline run a story, and read what it wrote down."""
+def run_with_drumline(cascade: Cascade, folder: Path) -> dict[str, Any]:
+    """Run a cascade with drumline, and read its journal."""
     with claimed_ports(8) as port:
-        line = RenderedGang(story, folder)
-        line.write_spec(port)
-        run = line.drumline("train", "-d", "--no-warm").strip()
-        line.logs = folder / "home" / "runs" / run / "attempts" / "0"
-        if story.how in SIGNALS:
-            line.hurt()
-        elif story.how == "cut":
-            words = ("drill", run, "--net-cut", story.who, "--at-step", "5", "--yes")
-            line.drumline(*words, check=False, seconds=120)
+        gang = RenderedGang(cascade, folder)
+        gang.write_spec(port)
+        run = gang.drumline("train", "-d", "--no-warm").strip()
+        gang.logs = folder / "home" / "runs" / run / "attempts" / "0"
+        if cascade.how in SIGNALS:
+            gang.inject_fault()
+        elif cascade.how == "cut":
+            words = ("drill", run, "--net-cut", cascade.faulty, "--at-step", "5", "--yes")
+            gang.drumline(*words, check=False, seconds=120)
         try:
-            line.drumline("wait", run, check=False, seconds=story.patience_seconds + 60)
+            gang.drumline("wait", run, check=False, seconds=cascade.patience_seconds + 60)
         finally:
-            line.drumline("kill", "--force", run, check=False)
+            gang.drumline("kill", "--force", run, check=False)
         path = folder / "home" / "runs" / run
         ends = []
         for record in read_journal(path / "events.jsonl", RunFolder(path).plan()):
@@ -178,27 +180,27 @@ def by_drumline(story: Story, folder: Path) -> dict[str, Any]:
         for end in ends[1:]:
             if "signal" in end and not end.get("out_of_memory"):
                 end["stopped"] = True
-        return written(story, folder, port, ends, {each: line.log(each) for each in line.replicas})
+        return to_json(cascade, folder, port, ends, {each: gang.log(each) for each in gang.replicas})
 
 
-def written(story: Story, folder: Path, port: int, ends: list[Any], logs: Mapping[str, str]) -> dict[str, Any]:
-    """A story as data, in which nothing is of this machine."""
+def to_json(cascade: Cascade, folder: Path, port: int, ends: list[Any], logs: Mapping[str, str]) -> dict[str, Any]:
+    """Return a cascade as data, without paths of this machine."""
     ends.sort(key=lambda end: end["seconds"])
     first = ends[0]["seconds"]
     return {
-        "framework": story.framework,
-        "roles": dict(story.roles),
+        "framework": cascade.framework,
+        "roles": dict(cascade.roles),
         "port": port,
-        "who": story.who,
-        "how": story.how,
-        "is_run": story.is_run,
+        "faulty": cascade.faulty,
+        "how": cascade.how,
+        "is_run": cascade.is_run,
         "ends": [{**end, "seconds": round(end["seconds"] - first, 3)} for end in ends],
         "logs": {replica: trimmed(clean(text, folder)).split("\n") for replica, text in logs.items()},
     }
 
 
 def clean(text: str, folder: Path) -> str:
-    """The text without the paths of this machine."""
+    """Return the text without the paths of this machine."""
     environments = find_python("torch").parents[2]
     text = text.replace(str(folder), "/project").replace(str(ROOT), "/drumline")
     text = re.sub(rf"{re.escape(str(environments))}/[\w-]+", "/env", text)
@@ -206,20 +208,20 @@ def clean(text: str, folder: Path) -> str:
 
 
 def trimmed(text: str) -> str:
-    """The end of a log, from the beginning of a line on."""
+    """Return the end of a log, from the beginning of a line on."""
     return text if len(text) <= KEPT_BYTES else text[-KEPT_BYTES:].partition("\n")[2]
 
 
 def main() -> None:
     wanted = tuple(sys.argv[1:]) or ("",)
-    for story in STORIES:
-        if not story.name.startswith(wanted):
+    for cascade in CASCADES:
+        if not cascade.name.startswith(wanted):
             continue
         with tempfile.TemporaryDirectory() as folder:
-            found = (by_drumline if story.is_run else by_hand)(story, Path(folder))
-        (HERE / f"{story.name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            found = (run_with_drumline if cascade.is_run else run_rendered)(cascade, Path(folder))
+        (HERE / f"{cascade.name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
         ends = [f"{end['replica']} {end.get('code', end.get('signal'))} {end['seconds']}" for end in found["ends"]]
-        print(f"{story.name}: {', '.join(ends)}", flush=True)
+        print(f"{cascade.name}: {', '.join(ends)}", flush=True)
 
 
 if __name__ == "__main__":

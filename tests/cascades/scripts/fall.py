@@ -1,27 +1,27 @@
-"""The bad end of one replica, as FALL asks for it: `worker.1 raise`, at the step FALL_AT; the script only counts."""
+"""Inject a fault into one replica: FALL names replica and fault, `worker.1 raise`; FALL_AT is the step."""
 
 import os
 import sys
 import time
 
-WHO, _, HOW = os.environ.get("FALL", "").partition(" ")
+FAULTY, _, HOW = os.environ.get("FALL", "").partition(" ")
 AT = int(os.environ.get("FALL_AT", "5"))
 ME = f"{os.environ['DRUMLINE_ROLE']}.{os.environ['DRUMLINE_INDEX']}"
 
 
 def begin() -> None:
-    """Before anybody is looked for."""
-    if WHO == ME and HOW == "raise-early":
+    """Inject faults that come before the rendezvous."""
+    if FAULTY == ME and HOW == "raise-early":
         raise FileNotFoundError("no such data: digits.npz")
-    if WHO == ME and HOW == "absent":
+    if FAULTY == ME and HOW == "absent":
         print("reading the data", flush=True)
         time.sleep(7200)
 
 
 def at(step: int) -> None:
-    """After a step of the training."""
+    """Print the step, and inject the fault if it is due."""
     print(f"step {step}: loss {1 / (step + 1):.4f}", flush=True)
-    if WHO != ME or step != AT:
+    if FAULTY != ME or step != AT:
         return
     match HOW:
         case "leave":
@@ -43,5 +43,5 @@ def at(step: int) -> None:
 
 
 def is_now(how: str, step: int) -> bool:
-    """Whether the script itself has to fall like this now."""
-    return (ME, how, step) == (WHO, HOW, AT)
+    """Return whether the script itself has to inject this fault now."""
+    return (ME, how, step) == (FAULTY, HOW, AT)

@@ -1,4 +1,4 @@
-"""Ranks that train with DistributedDataParallel over gloo."""
+"""Train with DistributedDataParallel over gloo."""
 
 from datetime import timedelta
 

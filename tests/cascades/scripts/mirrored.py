@@ -1,4 +1,4 @@
-"""Workers that reduce a gradient at every step, as MultiWorkerMirroredStrategy does it."""
+"""Reduce a gradient over all workers at every step with MultiWorkerMirroredStrategy."""
 
 import fall
 import numpy as np

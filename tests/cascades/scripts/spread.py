@@ -1,4 +1,4 @@
-"""JAX over several processes: every step needs a sum over all of them."""
+"""Run JAX on several processes; every step needs a sum over all of them."""
 
 import fall
 import jax

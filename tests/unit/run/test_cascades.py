@@ -52,7 +52,7 @@ def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = No
         evidence = read_evidence("\n".join(cascade["logs"][str(name)]).encode(), peers)
         if failed and told_to_stop and not end.get("stopped"):
             # Whoever has raised has said so before the others could notice anything.
-            exit_, evidence = Exit(signal=told_to_stop), evidence if end["replica"] == cascade["who"] else None
+            exit_, evidence = Exit(signal=told_to_stop), evidence if end["replica"] == cascade["faulty"] else None
         failed = failed or not exit_.ok
         yield ReplicaExited(name, 0, 0, exit_, 1000.0 + end["seconds"], evidence if not exit_.ok else None)
 
@@ -84,15 +84,16 @@ def test_who_fell_first_is_found(path: Path, told_to_stop: int | None) -> None:
     if cascade["framework"] == "jax" and cascade["how"] == "raise":
         assert cause.reason in ("Exited", "Signalled")  # it aborts when its peers do not come to the end with it
         reason = cause.reason
-    who = None if cascade["how"] == "cut" and len(cascade["ends"]) == 2 else cascade["who"]  # of two, it may be either
-    assert (cause.replica and str(cause.replica), cause.reason, cause.failure) == (who, reason, failure)
+    is_either = cascade["how"] == "cut" and len(cascade["ends"]) == 2  # of two, the one that is cut off is not known
+    faulty = None if is_either else cascade["faulty"]
+    assert (cause.replica and str(cause.replica), cause.reason, cause.failure) == (faulty, reason, failure)
     assert cause.said.startswith(SAID.get(cascade["how"], ""))
 
 
 def test_who_followed_says_that_a_peer_has_gone() -> None:
     for path in CASCADES:
         cascade = json.loads(path.read_text())
-        followers = [end for end in cascade["ends"] if end["replica"] != cascade["who"] and not end.get("stopped")]
+        followers = [end for end in cascade["ends"] if end["replica"] != cascade["faulty"] and not end.get("stopped")]
         for end in followers:
             name = ReplicaId.parse(end["replica"])
             evidence = read_evidence("\n".join(cascade["logs"][end["replica"]]).encode(), Peers(name))
