@@ -12,7 +12,7 @@ from docs.pages import ROOT, read_table, sections
 
 HOUSE = ROOT / "src" / "drumline"
 PAGE = ROOT / "docs" / "architecture.md"
-WAY = sections(PAGE)["The way of the data"]
+WAY = sections(PAGE)["Packages"]
 ROWS = {row[0].strip("`"): row for row in read_table(WAY)}
 ISLAND = "runtime"
 
