@@ -7,8 +7,8 @@ waits for absent replicas.
 
 Each is written to a JSON file in this folder: the gang, the faulty replica and its fault, each exit with its time, and
 the end of each log. A gang is started from what `drumline render` prints, without a supervisor, so that no replica is
-stopped and each fails by itself; those that never end are killed at the end. A few are runs of drumline: those that need
-its limits, and those in which a stopped process is continued to be terminated. Paths of this machine are replaced.
+stopped and each fails by itself; those that never end are killed at the end. A few are runs of drumline: those with
+a memory limit, and those in which a stopped process is continued to be terminated. Paths of this machine are replaced.
 """
 
 from __future__ import annotations
