@@ -36,7 +36,7 @@ from drumline.supervise.requests import read_state
 from fuzz.cases import Trial, case
 from fuzz.mutate import damage, damage_lines, strange, twist
 from scaffold.decisions import decided
-from scaffold.scenarios import Scenario, ScenarioReplay, read_stories
+from scaffold.scenarios import Scenario, ScenarioReplay, read_scenarios
 
 TESTS = Path(__file__).parents[1]
 SCALARS = [path.read_bytes() for path in sorted((TESTS / "unit" / "run" / "scalars").iterdir())]
@@ -68,26 +68,26 @@ COMMANDS = (
 
 
 @cache
-def stories() -> list[Scenario]:
-    return read_stories(TESTS / "unit" / "run" / "stories.txt")
+def scenarios() -> list[Scenario]:
+    return read_scenarios(TESTS / "unit" / "run" / "scenarios.txt")
 
 
 def write_folder(home: Path, chance: Random) -> RunFolder:
-    """A run of a story, with everything beside it that such runs leave."""
+    """Write a run of a scenario, with all other files that such runs write."""
     shutil.rmtree(home, ignore_errors=True)
-    story = chance.choice(stories())
+    scenario = chance.choice(scenarios())
     folder = RunFolder(home / "runs" / "1")
     folder.path.mkdir(parents=True)
-    write_launch(folder, story.plan, spec=b"project: x\n", directory=home, at=NOON)
-    telling = ScenarioReplay(story.plan)
-    for _, text in story.lines:
+    write_launch(folder, scenario.plan, spec=b"project: x\n", directory=home, at=NOON)
+    replay = ScenarioReplay(scenario.plan)
+    for _, text in scenario.lines:
         words = text.partition("->")[0].partition("::")[0].strip()
         if words and not words.startswith("="):
-            telling.tell(words)
+            replay.apply(words)
     journal = Journal(folder.journal_file, boot="b", wall=lambda: NOON, since_boot=lambda: 500.0)
-    journal.append(decided(story.plan, telling.events))
+    journal.append(decided(scenario.plan, replay.events))
     journal.close()
-    for name in [replica.id for replica in story.plan.replicas][:3]:
+    for name in [replica.id for replica in scenario.plan.replicas][:3]:
         write_life(folder.path / "attempts" / "0" / str(name), chance)
     (folder.path / "output" / "train").mkdir(parents=True)
     written = f"events.out.tfevents.{int(NOON) + 10}.host.{os.getpid()}.0.v2"
@@ -212,7 +212,7 @@ def journal(trial: Trial) -> None:
 
 @case
 def plan(trial: Trial) -> None:
-    text = plan_to_json(trial.chance.choice(stories()).plan)
+    text = plan_to_json(trial.chance.choice(scenarios()).plan)
     data = json.loads(text)
     for _ in range(trial.chance.randint(1, 3)):
         data = twist(data, trial.chance)

@@ -1,12 +1,13 @@
-"""Histories of runs as people would tell them: events from words, and actions in words.
+"""Histories of runs in words: events are read from words, and actions are described in words.
 
-A story is a title, a line, and what happens: `EVENT [-> ACTIONS] [:: STATE OF THE RUN]`. Without an arrow, nothing is
-to be done. `= worker.0 FINISHED, ps.0 FINISHED RunOver` says where everybody stands. `running` tells the beginning in
-short, up to where nobody can say that no step was taken. An end is an hour after the one before unless `at` says when;
-`worker.0@1` is of attempt 1, `worker.0+1` of incarnation 1. `unseen` is an end that nobody saw, `hungry` one for want
-of memory, `exits 0 Evicted` one that others made it come to. `worker.0 waits: no room` is what it waits for,
-`worker.0 never starts: no image` what it will wait for in vain. `stop at 100` is a wish that came then; without a time
-nothing came before it. `start 0 worker.1+1` is an order in which a replica is in its second life.
+A scenario is a title, the words of a plan (see `gang`), and lines `EVENT [-> ACTIONS] [:: PHASE OF THE RUN]`. Without
+an arrow, no action is expected. `= worker.0 FINISHED, ps.0 FINISHED RunOver` is the expected state of every replica.
+`running` stands for all events up to the time from which a step may have been taken. An exit is an hour after the one
+before unless `at` gives its time; `worker.0@1` is of attempt 1, `worker.0+1` of incarnation 1. `unseen` is an end
+that was not observed, `oom` one by the out-of-memory killer, `exits 0 Evicted` one with a reason. `worker.0 waits: no
+room` gives what a replica waits for, `worker.0 never starts: no image` why it can never start. `stop at 100` is a
+stop request at that time; without a time it came before all ends. `start 0 worker.1+1` is an action that starts a
+replica in its second incarnation.
 """
 
 from __future__ import annotations
@@ -48,15 +49,15 @@ from scaffold.decisions import step
 from scaffold.gangs import gang
 
 _REPLICA = re.compile(
-    r"(?P<replica>\w+\.\d+|build|prepare[\w-]*|tensorboard)(?:@(?P<attempt>\d+))?(?:\+(?P<life>\d+))? "
-    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<hungry> hungry)?(?: (?P<reason>[A-Z]\w+))?"
+    r"(?P<replica>\w+\.\d+|build|prepare[\w-]*|tensorboard)(?:@(?P<attempt>\d+))?(?:\+(?P<incarnation>\d+))? "
+    r"(?:(?P<what>starts|unseen|exits|signal)(?: (?P<number>\d+))?)(?P<oom> oom)?(?: (?P<reason>[A-Z]\w+))?"
     r"(?: at (?P<at>[\d.]+))?"
 )
-_WAITS = re.compile(r"(?P<replica>[\w.-]+)(?:\+(?P<life>\d+))? (?P<how>waits|never starts):? ?(?P<for>.*)")
+_WAITS = re.compile(r"(?P<replica>[\w.-]+)(?:\+(?P<incarnation>\d+))? (?P<how>waits|never starts):? ?(?P<for>.*)")
 
 
 class Scenario(NamedTuple):
-    """A title, a plan, and the lines of what happens, each with its number in the file."""
+    """A title, a plan, and lines of events, each with its number in the file."""
 
     title: str
     plan: Plan
@@ -64,7 +65,7 @@ class Scenario(NamedTuple):
 
 
 class ScenarioReplay:
-    """A story as far as it has been told."""
+    """The state of a run after the events so far."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -72,8 +73,8 @@ class ScenarioReplay:
         self.events: list[Event] = []
         self._hours = 0
 
-    def tell(self, words: str) -> str:
-        """Let this happen; return in words what is to be done."""
+    def apply(self, words: str) -> str:
+        """Apply the events that these words stand for; return their actions in words."""
         done: list[Action] = []
         for event in self._events(words):
             self.events.append(event)
@@ -81,8 +82,8 @@ class ScenarioReplay:
             done += actions
         return "" if words == "running" else "; ".join(map(describe_action, done))
 
-    def stand(self) -> str:
-        """Where everybody stands, in words."""
+    def describe_states(self) -> str:
+        """Return the state of every replica, in words."""
         return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.all_states.items())
 
     def _events(self, words: str) -> Iterator[Event]:
@@ -98,10 +99,10 @@ class ScenarioReplay:
                 yield AttemptDelayed(attempt, rest)
             case "room", _:
                 yield RoomFound(int(rest or attempt))
-            case "everybody", "starts":
+            case "all", "start":
                 yield from (ReplicaStarted(replica.id, attempt) for replica in self.plan.replicas)
             case "running", "":
-                for part in ("accepted", "placed", "everybody starts", "timer old"):
+                for part in ("accepted", "placed", "all start", "timer old"):
                     if not (part == "accepted" and self.events):
                         yield from self._events(part)
             case "returned", "":
@@ -122,9 +123,9 @@ class ScenarioReplay:
                 yield FirstStepTaken(int(rest or attempt), self.plan.replicas[0].id, 1, 0.0)
             case "hung", _:
                 yield GangHung(attempt, rest or "no progress")
-            case "apart", _:
+            case "no-rendezvous", _:
                 yield RendezvousFailed(attempt, ReplicaId.parse(rest), f"{rest} does not listen")
-            case "looked", _:  # `looked worker.1: is in sleep`, or `looked: nobody knows`
+            case "stacks-taken", _:  # `stacks-taken worker.1: is in sleep`, or `stacks-taken : cause unknown`
                 name, _, message = rest.rpartition(":")
                 yield StacksTaken(attempt, ReplicaId.parse(name) if name else None, message.strip())
             case "summaries", "":
@@ -138,36 +139,35 @@ class ScenarioReplay:
 
     def _replica_event(self, words: str) -> Event:
         if waits := _WAITS.fullmatch(words):
-            word, life = "Word" if waits["for"] else "", int(waits["life"] or 0)
+            reason, incarnation = "Waiting" if waits["for"] else "", int(waits["incarnation"] or 0)
             fatal = waits["how"] == "never starts"
-            return ReplicaWaits(
-                ReplicaId.parse(waits["replica"]), self.state.attempt, life, word, waits["for"], is_fatal=fatal
-            )
+            replica = ReplicaId.parse(waits["replica"])
+            return ReplicaWaits(replica, self.state.attempt, incarnation, reason, waits["for"], is_fatal=fatal)
         match = _REPLICA.fullmatch(words)
-        assert match, f"nobody understands `{words}`"
+        assert match, f"unknown event `{words}`"
         replica = ReplicaId.parse(match["replica"])
         attempt = int(match["attempt"] or (0 if replica == TENSORBOARD else self.state.attempt))
-        life = int(match["life"] or 0)
+        incarnation = int(match["incarnation"] or 0)
         if match["what"] == "starts":
-            return ReplicaStarted(replica, attempt, life)
+            return ReplicaStarted(replica, attempt, incarnation)
         self._hours += 1
         number = int(match["number"] or 0)
         exit_ = {"exits": Exit(code=number), "signal": Exit(signal=number), "unseen": Exit()}[match["what"]]
-        exit_ = exit_.replace(out_of_memory=bool(match["hungry"]), reason=match["reason"] or "")
-        return ReplicaExited(replica, attempt, life, exit_, float(match["at"] or self._hours * 3600))
+        exit_ = exit_.replace(out_of_memory=bool(match["oom"]), reason=match["reason"] or "")
+        return ReplicaExited(replica, attempt, incarnation, exit_, float(match["at"] or self._hours * 3600))
 
 
 def describe_action(action: Action) -> str:
-    """An action in words; a stop without grace is a `kill`."""
+    """Return an action in words; a stop without grace is a `kill`."""
     match action:
         case Prepare():
-            return f"prepare {_life(action.helper, action.incarnation)}"
+            return f"prepare {_describe_incarnation(action.helper, action.incarnation)}"
         case Start():
-            again = (_life(name, number) for name, number in action.incarnations.items())
-            return " ".join((f"start {action.attempt}", *again))
+            restarted = (_describe_incarnation(name, number) for name, number in action.incarnations.items())
+            return " ".join((f"start {action.attempt}", *restarted))
         case Stop():
-            lives = (_life(each.replica, each.incarnation) for each in action.incarnations)
-            return " ".join(("stop" if action.grace_seconds else "kill", *lives))
+            stopped = (_describe_incarnation(each.replica, each.incarnation) for each in action.incarnations)
+            return " ".join(("stop" if action.grace_seconds else "kill", *stopped))
         case TakeStacks():
             return " ".join(("stacks", *(str(each.replica) for each in action.incarnations)))
         case Serve():
@@ -184,19 +184,19 @@ def describe_action(action: Action) -> str:
             return f"{words}: {ending.cause.replica or 'the run'}, {describe_exit(ending.cause.exit)}"
 
 
-def _life(replica: ReplicaId, incarnation: int) -> str:
+def _describe_incarnation(replica: ReplicaId, incarnation: int) -> str:
     return f"{replica}+{incarnation}" if incarnation else str(replica)
 
 
-def read_stories(path: Path) -> list[Scenario]:
-    """The stories of a file: `== title`, the line, and what happens; `#` begins a remark."""
+def read_scenarios(path: Path) -> list[Scenario]:
+    """Return the scenarios of a file: `== title`, the plan, and lines of events; `#` begins a comment."""
     numbered = [
         (number, text.partition("#")[0].strip()) for number, text in enumerate(path.read_text().splitlines(), 1)
     ]
     numbered = [(number, text) for number, text in numbered if text]
     starts = [position for position, (_, text) in enumerate(numbered) if text.startswith("==")]
-    stories = []
+    scenarios = []
     for start, end in zip(starts, (*starts[1:], len(numbered)), strict=True):
         title, plan, *lines = numbered[start:end]
-        stories.append(Scenario(title[1].removeprefix("==").strip(), gang(plan[1]), tuple(lines)))
-    return stories
+        scenarios.append(Scenario(title[1].removeprefix("==").strip(), gang(plan[1]), tuple(lines)))
+    return scenarios

@@ -1,4 +1,4 @@
-"""What is said of a run: what its replicas wait for, and which of them return."""
+"""Texts about a run: what its replicas wait for, and which replicas return."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from scaffold.gangs import gang
 from scaffold.scenarios import ScenarioReplay
 
 
-def told(plan: str, *events: str) -> ScenarioReplay:
-    telling = ScenarioReplay(gang(plan))
+def replayed(plan: str, *events: str) -> ScenarioReplay:
+    replay = ScenarioReplay(gang(plan))
     for words in events:
-        telling.tell(words)
-    return telling
+        replay.apply(words)
+    return replay
 
 
 PLACED = ("accepted", "placed")
@@ -42,8 +42,8 @@ PLACED = ("accepted", "placed")
         (("accepted", "delayed no GPU is free", "placed", "worker.0 waits: for its image"), "worker.0: for its image"),
     ],
 )
-def test_what_a_run_waits_for_is_said_until_it_has_it(events: tuple[str, ...], words: str) -> None:
-    assert describe_waits(told("worker*3", *events).state) == words
+def test_what_a_run_waits_for_is_described_until_it_has_it(events: tuple[str, ...], words: str) -> None:
+    assert describe_waits(replayed("worker*3", *events).state) == words
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_what_a_run_waits_for_is_said_until_it_has_it(events: tuple[str, ...], w
         ("chief.0 exits 3", "chief.0 restarts (restart 1 of 2): exit code 3"),
     ],
 )
-def test_a_replica_that_returns_alone_is_named_with_the_reason_and_the_budget(event: str, words: str) -> None:
-    (revival,) = told("chief worker*2 ps crash=2", "running", "stepped", event).state.revivals
+def test_a_replica_that_returns_alone_is_described_with_the_reason_and_the_budget(event: str, words: str) -> None:
+    (revival,) = replayed("chief worker*2 ps crash=2", "running", "stepped", event).state.revivals
     assert describe_revival(revival) == words
 
 
-def test_replicas_that_start_again_together_are_named_with_the_one_whose_end_is_the_reason() -> None:
-    (revival,) = told("chief worker ps crash=2", "running", "stepped", "ps.0 exits 1").state.revivals
+def test_replicas_that_restart_together_are_described_with_the_replica_that_ended() -> None:
+    (revival,) = replayed("chief worker ps crash=2", "running", "stepped", "ps.0 exits 1").state.revivals
     again = "chief.0, worker.0 and ps.0 restart from the checkpoint (restart 1 of 2)"
     assert describe_revival(revival) == f"{again}, since the variables on ps.0 are lost: exit code 1"

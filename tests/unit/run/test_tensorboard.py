@@ -1,4 +1,4 @@
-"""What is said of TensorBoard when it cannot be had, and where it is looked for."""
+"""Warnings about a TensorBoard that does not run, and the interpreters in which it is searched."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from scaffold.scenarios import ScenarioReplay
 
 
 def warnings(*words: str) -> tuple[str, ...]:
-    telling = ScenarioReplay(gang("worker crash=1 tensorboard"))
+    replay = ScenarioReplay(gang("worker crash=1 tensorboard"))
     for each in ("running", "summaries", *words):
-        telling.tell(each)
-    return telling.state.warnings
+        replay.apply(each)
+    return replay.state.warnings
 
 
-def test_that_it_failed_is_said_once_with_where_to_look() -> None:
+def test_a_failure_gives_one_warning_with_the_command_that_shows_its_log() -> None:
     assert warnings("tensorboard exits 3", "worker.0 exits 1", "running", "tensorboard exits 3") == (
         "TensorBoard failed (exit code 3); the training continues without it: `drumline logs 4.tensorboard` shows why",
     )
 
 
-def test_that_it_is_not_there_is_said_with_what_to_do() -> None:
+def test_a_tensorboard_that_is_not_installed_gives_a_warning_with_a_hint() -> None:
     (warning,) = warnings(f"tensorboard exits {UNAVAILABLE_CODE}")
     assert "`pip install tensorboard`" in warning
     assert "`tensorboard: false`" in warning
@@ -32,13 +32,13 @@ def test_that_it_is_not_there_is_said_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize("words", [("tensorboard exits 0",), ("worker.0 exits 0", "tensorboard signal 9")])
-def test_an_end_that_is_none_of_its_faults_is_not_worth_a_word(words: tuple[str, ...]) -> None:
+def test_an_exit_with_0_or_after_the_training_gives_no_warning(words: tuple[str, ...]) -> None:
     assert warnings(*words) == ()
 
 
-def test_its_address_is_known_while_it_answers() -> None:
-    telling = ScenarioReplay(gang("worker*2 crash=1 tensorboard"))
-    told = [
+def test_its_address_is_recorded_while_it_runs() -> None:
+    replay = ScenarioReplay(gang("worker*2 crash=1 tensorboard"))
+    addresses = [
         ("running", ""),
         ("served http://early/", ""),
         ("summaries", ""),
@@ -51,9 +51,9 @@ def test_its_address_is_known_while_it_answers() -> None:
         ("tensorboard exits 1", ""),
         ("served http://here/", ""),
     ]
-    for words, address in told:
-        telling.tell(words)
-        assert telling.state.tensorboard_address == address, words
+    for words, address in addresses:
+        replay.apply(words)
+        assert replay.state.tensorboard_address == address, words
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_its_address_is_known_while_it_answers() -> None:
         ("torchrun train.py", ("python",)),
     ],
 )
-def test_without_an_environment_of_its_own_it_is_looked_for_where_the_chief_runs(
+def test_without_an_own_environment_it_is_searched_in_the_interpreter_of_the_chief(
     run: str, expected: tuple[str, ...]
 ) -> None:
     assert pythons(plan_of(f"run: {run}")) == expected
