@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, LogLine, command_of
 from drumline.plan.types import Plan
 from drumline.run.event import Exit
 from drumline.run.state import Phase
@@ -19,7 +19,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
 SPEC = "framework: plain\nroles: {worker: 2}\nrestart: 1"
-ENDLESS = FakeBehavior((Line("$DRUMLINE_INDEX is here"),), exit=None)
+ENDLESS = FakeBehavior((LogLine("$DRUMLINE_INDEX is here"),), exit=None)
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def _with_command(plan: Plan, argv: tuple[str, ...]) -> Plan:
 
 
 def test_a_run_is_played_to_its_end_and_shown_like_any_other(workspace: Workspace) -> None:
-    again = FakeBehavior((Line("attempt 1"), Line("late", 0.01)), after_seconds=0.02)
-    run = play(workspace, FakeBehavior((Line("attempt 0"),), Exit(code=3)), again)
+    again = FakeBehavior((LogLine("attempt 1"), LogLine("late", 0.01)), after_seconds=0.02)
+    run = play(workspace, FakeBehavior((LogLine("attempt 0"),), Exit(code=3)), again)
     assert workspace.run("wait", run.id).code == 0
     lines = workspace.run("logs", run.id).out.splitlines()
     said = [text.rpartition("] ")[2] for text in lines if text.startswith("1.worker.0") and "-->" not in text]

@@ -19,7 +19,7 @@ from drumline_toy import ToyEngine, agent
 from drumline.engine import protocol
 from drumline.engine.argument_limits import LONGEST_STRING_BYTES
 from drumline.engine.fake import FakeEngine
-from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, LogLine, command_of
 from drumline.engine.local import LocalEngine
 from drumline.engine.local.capacity import find_capacity
 from drumline.engine.local.python import find_environment
@@ -364,7 +364,7 @@ class FakeTestBed:
         end = Exit(signal=behavior.signal) if behavior.signal is not None else Exit(code=behavior.code)
         on_term = Exit(signal=15) if behavior.code_on_term is None else Exit(code=behavior.code_on_term)
         return FakeBehavior(
-            tuple(map(Line, behavior.says)),
+            tuple(map(LogLine, behavior.says)),
             exit=None if behavior.until == NEVER else end,
             after_seconds=0.0 if behavior.until is None else self._wait(behavior.until),
             exit_on_term=on_term if behavior.obeys else None,

@@ -65,7 +65,7 @@ Exit codes:
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are modules, imported by name."""
+    """A group with one module for each command, which is imported when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Return the names of all commands, the ones needed first at the top."""

@@ -69,7 +69,7 @@ def command(
     keep: bool,
     yes: bool,
     form: str,
-    **harms: str | None,
+    **faults: str | None,
 ) -> None:
     """Inject a fault into one replica and report how the run recovers.
 
@@ -78,21 +78,21 @@ def command(
     right cause and kept the limits, otherwise 1.
     """
     moment = _moment(at_step, after, at_start=at_start)
-    harm, replica_name = _harm(harms)
+    fault, replica_name = _choose_fault(faults)
     target = _target(what)
     if target:
-        folder, victim, fault_injector = _take_running(target, replica_name, harm, yes=yes)
+        folder, replica, fault_injector = _take_running(target, replica_name, fault, yes=yes)
     else:
         loaded = load(what, parameters=given, on=on, flags=flags, unique=True, complete=True)
-        folder, victim, fault_injector = _start(loaded, replica_name, harm)
+        folder, replica, fault_injector = _start(loaded, replica_name, fault)
     is_own = target is None
-    drill = Drill(folder, victim, harm, fault_injector)
+    drill = Drill(folder, replica, fault, fault_injector)
     passed = False
     try:
         if drill.wait(moment):
             reached = drill.inject()
             where = "" if reached is None else f" at step {reached}"
-            print_line(f"drumline: {_DONE[harm]} {folder.id}.{victim}{where}", err=True)
+            print_line(f"drumline: {_DONE[fault]} {folder.id}.{replica}{where}", err=True)
             report = drill.observe(within)
             passed = show_report(folder, report, Bounds(within, steps_lost), form)
         else:
@@ -113,10 +113,10 @@ def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
     return Moment(step, at_start=at_start, after_seconds=after)
 
 
-def _harm(harms: dict[str, str | None]) -> tuple[Fault, str | None]:
+def _choose_fault(faults: dict[str, str | None]) -> tuple[Fault, str | None]:
     named = [
         (Fault(name.replace("_", "-")), replica_name)
-        for name, replica_name in harms.items()
+        for name, replica_name in faults.items()
         if replica_name is not None
     ]
     if len(named) > 1:
@@ -130,7 +130,7 @@ def _target(what: str | None) -> Target | None:
 
 
 def _take_running(
-    target: Target, replica_name: str | None, harm: Fault, *, yes: bool
+    target: Target, replica_name: str | None, fault: Fault, *, yes: bool
 ) -> tuple[RunFolder, ReplicaId, FaultInjector]:
     folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
@@ -139,20 +139,20 @@ def _take_running(
     if not is_locked(folder.lock_file):
         raise supervisor_gone(folder)
     named = replica_name or (f"{target.role}.{target.number}" if target.number is not None else target.role)
-    victim, fault_injector = _prepare(plan, named, harm, open_engine(plan.engine, site_of_run(folder)))
+    replica, fault_injector = _prepare(plan, named, fault, open_engine(plan.engine, site_of_run(folder)))
     if not yes:
         raise InputError(
-            f"a drill injects a fault into {folder.id}.{victim}, which is training",
+            f"a drill injects a fault into {folder.id}.{replica}, which is training",
             hint="confirm with `--yes`, or drill a spec instead",
         )
-    return folder, victim, fault_injector
+    return folder, replica, fault_injector
 
 
-def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFolder, ReplicaId, FaultInjector]:
+def _start(loaded: Loaded, replica_name: str | None, fault: Fault) -> tuple[RunFolder, ReplicaId, FaultInjector]:
     """Start a spec as a new run, with one restart allowed if the spec allows none."""
     site = site_of(loaded.directory)
     engine = open_engine(loaded.plan.engine, site)
-    victim, fault_injector = _prepare(loaded.plan, replica_name, harm, engine)
+    replica, fault_injector = _prepare(loaded.plan, replica_name, fault, engine)
     warn(*loaded.warnings)
     require_launchable(engine, loaded.plan)
     reached, _ = asyncio.run(engine.reach(loaded.plan)) if isinstance(engine, Reachable) else (loaded.plan, ())
@@ -166,24 +166,24 @@ def _start(loaded: Loaded, replica_name: str | None, harm: Fault) -> tuple[RunFo
     if plan.restart != loaded.plan.restart:
         warn("the spec allows no restart; the drill allows one")
     print_line(f"drumline: started run {folder.id} ({plan.name}) for the drill", err=True)
-    return folder, victim, fault_injector
+    return folder, replica, fault_injector
 
 
-def _prepare(plan: Plan, replica_name: str | None, harm: Fault, engine: Engine) -> tuple[ReplicaId, FaultInjector]:
+def _prepare(plan: Plan, replica_name: str | None, fault: Fault, engine: Engine) -> tuple[ReplicaId, FaultInjector]:
     """Return the replica and the fault injector; raise InputError if the fault is not possible."""
-    victim = _victim(plan, replica_name)
+    replica = _find_replica(plan, replica_name)
     fault_injector = require(engine, Sabotable, "a drill", plan.engine).fault_injector()
-    if objection := fault_injector.find_problem(plan, harm):
-        raise InputError(f"--{harm} {victim}: {objection}")
-    if harm is Fault.PAUSE and plan.timeouts.progress_seconds is None:
+    if problem := fault_injector.find_problem(plan, fault):
+        raise InputError(f"--{fault} {replica}: {problem}")
+    if fault is Fault.PAUSE and plan.timeouts.progress_seconds is None:
         raise InputError(
-            f"--pause {victim}: this would not be noticed, since the spec has no `timeouts.progress`",
+            f"--pause {replica}: this would not be noticed, since the spec has no `timeouts.progress`",
             hint="add a time without progress after which a run hangs: `timeouts: {progress: 2m}`",
         )
-    return victim, fault_injector
+    return replica, fault_injector
 
 
-def _victim(plan: Plan, replica_name: str | None) -> ReplicaId:
+def _find_replica(plan: Plan, replica_name: str | None) -> ReplicaId:
     """Return the replica that is named; for a role, the last one that is not the chief."""
     if replica_name is None:
         return default_target(plan)

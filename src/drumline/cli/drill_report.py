@@ -61,7 +61,7 @@ def failures(report: Report, bounds: Bounds) -> list[str]:
 
 def _fault(folder: RunFolder, report: Report) -> str:
     at = "" if report.step is None else f", at step {report.step}"
-    return f"{folder.id}.{report.replica} ({report.harm}), attempt {report.attempt}{at}"
+    return f"{folder.id}.{report.replica} ({report.fault}), attempt {report.attempt}{at}"
 
 
 def _first_step(report: Report) -> str:
@@ -102,7 +102,7 @@ def _data(folder: RunFolder, report: Report, bounds: Bounds, exceeded: list[str]
     return {
         "run": folder.id,
         "replica": f"{folder.id}.{report.replica}",
-        "harm": report.harm.value,
+        "harm": report.fault.value,
         "attempt": report.attempt,
         "step": report.step,
         "notice_seconds": rounded(report.notice_seconds),

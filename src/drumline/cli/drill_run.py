@@ -40,7 +40,7 @@ class Report(Record):
     """The result of a drill; seconds count from the fault unless said otherwise, None is not known."""
 
     replica: ReplicaId
-    harm: Fault
+    fault: Fault
     attempt: int
     step: int | None  # the last one before the fault
     outcome: Outcome
@@ -56,11 +56,11 @@ class Report(Record):
 class Drill:
     """One drill of one run; a fault that can be undone is undone at its end."""
 
-    def __init__(self, folder: RunFolder, victim: ReplicaId, harm: Fault, fault_injector: FaultInjector) -> None:
+    def __init__(self, folder: RunFolder, replica: ReplicaId, fault: Fault, fault_injector: FaultInjector) -> None:
         self._folder = folder
         self._plan = folder.plan()
-        self._victim = victim
-        self._harm = harm
+        self._replica = replica
+        self._fault = fault
         self._fault_injector = fault_injector
         self._steps = StepFollower(folder, self._plan, now)
         self._journal = JournalReader(folder.journal_file, self._plan)
@@ -77,7 +77,7 @@ class Drill:
         self._is_early = moment.at_start
         while True:
             self._look()
-            own = self._state.replicas.get(self._victim)
+            own = self._state.replicas.get(self._replica)
             if self._state.phase.is_final or (own and own.phase.is_final):
                 return False
             is_up = own is not None and own.phase is Phase.RUNNING
@@ -90,17 +90,17 @@ class Drill:
     @property
     def too_late(self) -> str:
         """Return what had ended when `wait` returned False: the run or the replica, with its state."""
-        own = self._state.replicas.get(self._victim)
+        own = self._state.replicas.get(self._replica)
         if self._state.phase.is_final or own is None:
             return f"run {self._folder.id} was {self._state.phase}"
-        return f"{self._folder.id}.{self._victim} was {own.phase}"
+        return f"{self._folder.id}.{self._replica} was {own.phase}"
 
     def inject(self) -> int | None:
         """Inject the fault; return the step that the run has reached."""
         self._before, self._since = self._state, []
         self._step = self._steps.highest_step(self._state.attempt)
         self._injected_at = now()
-        self._fault_injector.inject(self._traces, self._victim, self._harm)
+        self._fault_injector.inject(self._traces, self._replica, self._fault)
         return self._step
 
     def observe(self, within_seconds: float | None) -> Report:
@@ -115,22 +115,22 @@ class Drill:
                     return report
                 self._pause()
         finally:
-            self._fault_injector.undo(self._traces, self._victim, self._harm)
+            self._fault_injector.undo(self._traces, self._replica, self._fault)
 
     def _report(self, injected_at: float) -> Report:
         attempt = self._before.attempt
-        outcome = follow_outcome(self._plan, self._before, self._victim, self._since)
+        outcome = follow_outcome(self._plan, self._before, self._replica, self._since)
         is_other = outcome.attempt != attempt
         before = self._steps.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
         again = self._again(outcome)
         has_steps = before is not None or again is not None
         return Report(
-            replica=self._victim,
-            harm=self._harm,
+            replica=self._replica,
+            fault=self._fault,
             attempt=attempt,
             step=self._step,
             outcome=outcome,
-            wrong=check_cause(outcome, self._victim, self._harm),
+            wrong=check_cause(outcome, self._replica, self._fault),
             notice_seconds=_after(injected_at, outcome.noticed_at),
             teardown_seconds=_after(outcome.noticed_at, outcome.cleared_at),
             first_step_seconds=again.first.at - injected_at if again else None,
@@ -164,7 +164,7 @@ class Drill:
     def _traces(self) -> Path:
         """Return the trace folder of the incarnation that the fault is for."""
         state = self._state if self._injected_at is None else self._before
-        return self._folder.path / trace_dir(self._victim, state.attempt, state.replicas[self._victim].incarnation)
+        return self._folder.path / trace_dir(self._replica, state.attempt, state.replicas[self._replica].incarnation)
 
     def _look(self) -> None:
         for entry in self._journal.read():

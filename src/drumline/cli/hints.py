@@ -1,4 +1,4 @@
-"""Hints for common exceptions whose own text does not say what to do."""
+"""Hints for common exceptions with a message that does not tell what to do."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
         before = read_state(folder)
         if before.phase.is_final:
             print_line(f"run {folder.id} is already over: {before.phase}")
-            unsure |= _is_in_doubt(folder)
+            unsure |= _report_unverified(folder)
         else:
             running.append(folder)
     asked = [(folder, ask_to_stop(folder, force=force)) for folder in running]
@@ -47,8 +47,8 @@ def command(ctx: click.Context, ids: tuple[str, ...], *, force: bool) -> None:
             state = wait_until_stopped(folder, before, force=force)
         if not state.phase.is_final:
             print_line(f"run {folder.id} was stopped and has been resumed since: {state.phase}")
-        elif in_doubt := _is_in_doubt(folder):
-            unsure |= in_doubt
+        elif _report_unverified(folder):
+            unsure = True
         elif state.phase is Phase.KILLED:
             print_line(f"killed run {folder.id}; none of its processes is left")
         else:
@@ -68,7 +68,7 @@ def _waits(folder: RunFolder, *, force: bool) -> str:
     )
 
 
-def _is_in_doubt(folder: RunFolder) -> bool:
+def _report_unverified(folder: RunFolder) -> bool:
     """Report hosts that could not be reached; return whether replicas may still run on one of them."""
     plan = folder.plan()
     if not plan.is_elsewhere:
@@ -77,26 +77,26 @@ def _is_in_doubt(folder: RunFolder) -> bool:
     if not isinstance(engine, Verifying):
         return False
     wait_supervisor_exit(folder)
-    doubts = engine.unverified_hosts(RunOutput(plan, folder.output_dir, folder.path))
+    hosts = engine.unverified_hosts(RunOutput(plan, folder.output_dir, folder.path))
     now = time.time()
-    over = [doubt for doubt in doubts if doubt.until is not None and doubt.until <= now]
-    for doubt in over:
-        ended = f"its replicas there have ended with their lease, at the latest at {utc(doubt.until)}"
-        print_line(f"run {folder.id} is over; {doubt.host} could not be reached, and {ended}")
-    left = [doubt for doubt in doubts if doubt not in over]
+    over = [host for host in hosts if host.until is not None and host.until <= now]
+    for host in over:
+        ended = f"its replicas there have ended with their lease, at the latest at {utc(host.until)}"
+        print_line(f"run {folder.id} is over; {host.host} could not be reached, and {ended}")
+    left = [host for host in hosts if host not in over]
     if not left:
         return False
-    print_line(f"run {folder.id} is over, but {listed([doubt.host for doubt in left])} could not be reached", err=True)
+    print_line(f"run {folder.id} is over, but {listed([each.host for each in left])} could not be reached", err=True)
     print_line(f"hint: a replica that is left there {_until(left)}", err=True)
     return True
 
 
-def _until(doubts: Sequence[UnverifiedHost]) -> str:
+def _until(hosts: Sequence[UnverifiedHost]) -> str:
     """Return when the replicas on these hosts end at the latest, as far as that is known."""
-    leases = [doubt.lease_seconds for doubt in doubts if doubt.lease_seconds is not None]
-    if len(leases) < len(doubts):
+    leases = [host.lease_seconds for host in hosts if host.lease_seconds is not None]
+    if len(leases) < len(hosts):
         return "continues: it has no lease"
-    known = [doubt.until for doubt in doubts if doubt.until is not None]
-    if len(known) < len(doubts):
+    known = [host.until for host in hosts if host.until is not None]
+    if len(known) < len(hosts):
         return f"ends by itself within {format_duration(max(leases))}"
     return f"ends by itself, at the latest at {utc(max(known))}"

@@ -90,7 +90,7 @@ def _nothing(*, everywhere: bool) -> str:
 
 
 def _with_messages(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
-    """Add messages about runs whose use does not change."""
+    """Add a message for each run that is not measured now."""
     messages = list(frame.messages)
     for run in runs:
         name, phase = run.run.summary.id, run.run.summary.phase

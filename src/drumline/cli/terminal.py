@@ -32,7 +32,7 @@ def escape(text: str) -> Escaped:
 
 
 def escape_block(text: str) -> Escaped:
-    """Return a text whose line ends and tabs are kept and all other control characters escaped."""
+    """Return a text with its control characters escaped, except line ends and tabs."""
     return Escaped("".join(part if part in _KEPT else printable(part) for part in re.split(r"(\r?\n|\t)", text)))
 
 

@@ -91,12 +91,12 @@ def make(
     given = {"worker": worker, "chief": chief, "master": master, "ps": ps, "evaluator": evaluator}
     cluster = _read_cluster(given)
     nodes = [ReplicaId(role, index) for role in ROLES for index in range(len(cluster.get(role, ())))]
-    findings = _examine_cluster(cluster, nodes)
+    diagnostics = _examine_cluster(cluster, nodes)
     form = _choose_form(form, export=export, python=python)
     if every_node and task:
         raise InputError("--task and --all cannot be combined", hint="use one of them")
     chosen = nodes if every_node else [_choose_node(task, nodes)]
-    show_all(findings)
+    show_all(diagnostics)
     for chunk in _write(chosen, cluster, form, every_node=every_node):
         print_line(chunk)
 
@@ -138,20 +138,20 @@ def read_value(text: str, source: str, hint: str) -> Assignment:
         raise InputError(f"{source}: {error}", hint=hint) from None
 
 
-def show_all(findings: Sequence[Diagnostic], source: str = "") -> None:
-    """Print findings on stderr, each with its place, up to a limit."""
-    for finding in findings[:_MAX_SHOWN]:
-        path, message = finding.path, finding.message
+def show_all(diagnostics: Sequence[Diagnostic], source: str = "") -> None:
+    """Print diagnostics on stderr, each with its place, up to a limit."""
+    for diagnostic in diagnostics[:_MAX_SHOWN]:
+        path, message = diagnostic.path, diagnostic.message
         place = f"{source}: {path}" if source and path else source or path
-        match finding.level:
+        match diagnostic.level:
             case "problem":
                 print_line(f"{place}: {message}", err=True)
             case "warning":
                 warn(f"{place}: {message}")
             case "note":
                 print_line(f"note: {place}: {message}", err=True)
-    if len(findings) > _MAX_SHOWN:
-        print_line(f"... and {len(findings) - _MAX_SHOWN:,} more; `-o json` shows all", err=True)
+    if len(diagnostics) > _MAX_SHOWN:
+        print_line(f"... and {len(diagnostics) - _MAX_SHOWN:,} more; `-o json` shows all", err=True)
 
 
 def _workers_on(hosts: str) -> list[str]:
@@ -178,13 +178,14 @@ def _read_cluster(given: Mapping[str, Sequence[str]]) -> Cluster:
 
 
 def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Diagnostic]:
-    """Return what `check` finds in the most complete TF_CONFIG; raise SpecError for problems."""
+    """Return the diagnostics of the TF_CONFIG that lists the most nodes; raise SpecError for problems."""
     config = tf_config(cluster, next((node for node in nodes if node.role == "evaluator"), nodes[0]))
-    findings = [finding.replace(path=_option(finding.path)) for finding in examine(json.dumps(config)).diagnostics]
-    problems = [Problem(each.path, None, "", each.message) for each in findings if each.level == "problem"]
+    found = examine(json.dumps(config)).diagnostics
+    diagnostics = [each.replace(path=_option(each.path)) for each in found]
+    problems = [Problem(each.path, None, "", each.message) for each in diagnostics if each.level == "problem"]
     if problems:
         raise SpecError(problems)
-    return findings
+    return diagnostics
 
 
 def _option(path: str) -> str:
@@ -210,7 +211,7 @@ def _choose_node(task: str | None, nodes: Sequence[ReplicaId]) -> ReplicaId:
 
 
 def _name_nodes(nodes: Sequence[ReplicaId]) -> str:
-    """`chief.0, worker.0 to worker.4 and ps.0`."""
+    """Return the nodes as text: `chief.0, worker.0 to worker.4 and ps.0`."""
     names: list[str] = []
     for role, number in Counter(node.role for node in nodes).items():
         few = [f"{role}.{index}" for index in range(min(number, 2))]
@@ -271,8 +272,8 @@ def _read_text(file: str | None) -> tuple[str, str]:
 
 
 def _data(examination: Examination) -> dict[str, object]:
-    def rows(findings: Sequence[Diagnostic]) -> list[dict[str, str]]:
-        return [{"path": finding.path, "message": finding.message} for finding in findings]
+    def rows(diagnostics: Sequence[Diagnostic]) -> list[dict[str, str]]:
+        return [{"path": each.path, "message": each.message} for each in diagnostics]
 
     return {
         "ok": examination.ok,

@@ -61,12 +61,9 @@ def load(
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
-    If it has to be `complete`, every parameter needs a value; else one without is shown as it stands in the spec.
-
-    What was `found` by that name is not read again.
-
-    The flags are those of engines, and come before the engine's block in the spec. If the run's names on other machines
-    are to be `unique`, a few random letters are chosen for them.
+    `complete`: every parameter needs a value; otherwise `{{name}}` is left for one without. `flags`: options of the
+    engine, which take precedence over its block in the spec. `unique`: random letters are added to the names that the
+    run has on other machines. `already_read`: what `read_file` returned; the file is not read again.
     """
     source, data, directory = already_read or read_file(file)
     spec, warnings = check_spec(data, source, directory, parameters)
@@ -94,9 +91,9 @@ def check_spec(
     reading = read(data, source, parameters)
     problems = list(reading.problems)
     warnings = list(reading.warnings)
-    for finding in chain(all_spec_problems(reading.spec), find_syntax_errors(reading.spec)):
-        if not any(map(reading.is_invalid, (finding.path, *finding.follows_from))):
-            (problems if finding.fatal else warnings).append(reading.problem(finding.path, finding.message))
+    for each in chain(all_spec_problems(reading.spec), find_syntax_errors(reading.spec)):
+        if not any(map(reading.is_invalid, (each.path, *each.follows_from))):
+            (problems if each.fatal else warnings).append(reading.problem(each.path, each.message))
         if len(problems) >= MAX_PROBLEMS:
             break
     spec = reading.spec

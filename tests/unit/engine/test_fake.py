@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.fake import FakeEngine, FakeSession
-from drumline.engine.fake.behavior import FakeBehavior, Line, behaviors_of, command_of
+from drumline.engine.fake.behavior import FakeBehavior, LogLine, behaviors_of, command_of
 from drumline.engine.protocol import Site
 from drumline.engine.registry import open_engine
 from drumline.errors import EngineError
@@ -72,7 +72,7 @@ STARTED = ReplicaStarted(FIRST, 0)
     [
         FakeBehavior(),
         ENDLESS,
-        FakeBehavior((Line("é $HOME"), Line("", 2.5)), Exit(signal=9, message="why"), 3.0, None, 1.0, 0.5),
+        FakeBehavior((LogLine("é $HOME"), LogLine("", 2.5)), Exit(signal=9, message="why"), 3.0, None, 1.0, 0.5),
         FakeBehavior(exit=Exit(message="its host is gone")),
     ],
     ids=str,
@@ -100,7 +100,7 @@ def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
 
 def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    lines = (Line("late", 2 * HOUR), Line("$DRUMLINE_ROLE, $UNKNOWN"), Line("$$ 5", HOUR))
+    lines = (LogLine("late", 2 * HOUR), LogLine("$DRUMLINE_ROLE, $UNKNOWN"), LogLine("$$ 5", HOUR))
     stage.start(play(FakeBehavior(lines, Exit(code=3), 3 * HOUR)))
     assert (stage.told, stage.log()) == ([STARTED], "worker, $UNKNOWN\n")
     stage.clock.pass_time(HOUR)
@@ -112,14 +112,14 @@ def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Pa
 
 def test_who_has_ended_writes_no_more(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((Line("one", 1.0), Line("two", 2.0)), after_seconds=1.5)))
+    stage.start(play(FakeBehavior((LogLine("one", 1.0), LogLine("two", 2.0)), after_seconds=1.5)))
     stage.clock.pass_time(HOUR)
     assert stage.log() == "one\n"
 
 
 def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((Line("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
+    stage.start(play(FakeBehavior((LogLine("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
     assert (stage.told, stage.log()) == ([], "")
     stage.clock.pass_time(60.0)
     assert (stage.told, stage.log()) == ([STARTED], "up\n")
@@ -130,7 +130,7 @@ def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("grace_seconds", [0.0, 10.0])
 def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_seconds: float) -> None:
     stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((Line("up"),), starts_after_seconds=60.0)))
+    stage.start(play(FakeBehavior((LogLine("up"),), starts_after_seconds=60.0)))
     stage.clock.pass_time(5.0)
     stage.stop(grace_seconds)
     stage.clock.pass_time(HOUR)
@@ -170,7 +170,7 @@ def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: 
 
 def test_a_session_that_resumes_an_incarnation_computes_its_state(tmp_path: Path) -> None:
     first = Stage(tmp_path)
-    first.start(play(FakeBehavior((Line("one"), Line("two", HOUR)), Exit(code=7), 2 * HOUR)))
+    first.start(play(FakeBehavior((LogLine("one"), LogLine("two", HOUR)), Exit(code=7), 2 * HOUR)))
     second = Stage(tmp_path, SimulatedTimeLoop(1000.0 + 5 * HOUR))
     second.start(play(ENDLESS))  # what it plays was settled when it began
     assert second.told == [STARTED, ended(Exit(code=7), 1000.0 + 2 * HOUR)]
@@ -213,7 +213,7 @@ def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
     trace = first.folder / TRACE
     trace.write_bytes(trace.read_bytes()[:20])
     second = Stage(tmp_path)
-    second.start(play(FakeBehavior((Line("anew"),))))
+    second.start(play(FakeBehavior((LogLine("anew"),))))
     assert second.told == [STARTED, ended(Exit(code=0), 1000.0)]
     whole = trace.read_bytes()
     third = Stage(tmp_path)
@@ -260,7 +260,7 @@ def see_through(plan: Plan, folder: Path, kind: type[FakeSession] = FakeSession)
 
 def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
     day = 24 * HOUR
-    fall = FakeBehavior((Line("step 1", HOUR),), Exit(code=1), day)
+    fall = FakeBehavior((LogLine("step 1", HOUR),), Exit(code=1), day)
     supervisor = see_through(play(fall, fall, fall, FakeBehavior(after_seconds=day), text="worker*2 crash=5"), tmp_path)
     assert supervisor.ending
     assert (supervisor.ending.phase, supervisor.state.attempt) == (Phase.FINISHED, 3)

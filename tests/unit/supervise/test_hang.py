@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.fake import FakeSession
-from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, LogLine, command_of
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.action import TakeStacks
@@ -79,8 +79,8 @@ class WatchedRun:
         return list(self.told)
 
 
-def lines(every: float, number: int) -> tuple[Line, ...]:
-    return tuple(Line("still here", every * each) for each in range(number))
+def lines(every: float, number: int) -> tuple[LogLine, ...]:
+    return tuple(LogLine("still here", every * each) for each in range(number))
 
 
 def test_a_line_that_does_nothing_is_hung_when_its_time_is_over(tmp_path: Path) -> None:

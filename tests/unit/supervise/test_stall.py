@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.fake import FakeSession
-from drumline.engine.fake.behavior import FakeBehavior, Line, command_of
+from drumline.engine.fake.behavior import FakeBehavior, LogLine, command_of
 from drumline.plan.bind import bind
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Event, FirstStepTaken, GangHung, RunAccepted, StepsResumed, StepsStalled
@@ -30,9 +30,9 @@ WAITS = f"{MAIN}    all_reduce (/x/torch/distributed/distributed_c10d.py:4)\n   
 SPINS = f"{MAIN}    spin (train.py:31)\n    main (train.py:9)\n"
 
 
-def steps(*times: float) -> tuple[Line, ...]:
+def steps(*times: float) -> tuple[LogLine, ...]:
     """Return the lines of a script that takes a step at each of these times, in seconds."""
-    return tuple(Line(f"step {number} loss 0.5", at) for number, at in enumerate(times, 1))
+    return tuple(LogLine(f"step {number} loss 0.5", at) for number, at in enumerate(times, 1))
 
 
 class WatchedRun:
@@ -99,7 +99,7 @@ def test_a_stalled_run_that_takes_a_step_is_stalled_no_more(tmp_path: Path) -> N
 
 
 def test_a_run_that_names_its_last_step_is_not_stalled_after_it(tmp_path: Path) -> None:
-    lines = tuple(Line(f"step {number}/10 loss 0.5", number) for number in range(1, 11))
+    lines = tuple(LogLine(f"step {number}/10 loss 0.5", number) for number in range(1, 11))
     assert WatchedRun(tmp_path, FakeBehavior(exit=None, lines=lines)).passes(3600) == []
 
 

@@ -15,7 +15,7 @@ from drumline.run.event import Exit
 _COMMAND = "act"
 
 
-class Line(Record):
+class LogLine(Record):
     """A line of a replica's log; `$NAME` in it is replaced by the replica's variable."""
 
     text: str
@@ -28,7 +28,7 @@ class FakeBehavior(Record):
     Times count from its start; without an exit it runs until it is stopped.
     """
 
-    lines: tuple[Line, ...] = ()
+    lines: tuple[LogLine, ...] = ()
     exit: Exit | None = Exit(code=0)
     after_seconds: float = 0.0
     exit_on_term: Exit | None = Exit(signal=15)  # None: only KILL ends it
@@ -47,7 +47,7 @@ def command_of(*behaviors: FakeBehavior) -> tuple[str, ...]:
 def behaviors_of(argv: Sequence[str]) -> tuple[FakeBehavior, ...]:
     """Read a command; one without behaviors is only printed. Raise ValueError for one that cannot be read."""
     if argv[0] != _COMMAND:
-        return (FakeBehavior((Line(shlex.join(argv).replace("$", "$$")),)),)
+        return (FakeBehavior((LogLine(shlex.join(argv).replace("$", "$$")),)),)
     try:
         behaviors = tuple(from_data(FakeBehavior, json.loads(word)) for word in argv[1:])
     except TypeError as error:

@@ -72,7 +72,7 @@ class ClusterClient:
     async def start(
         self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_ended_replica: bool
     ) -> None:
-        """Submit the launches whose Jobs are not in `unwanted`.
+        """Submit the launches, except those with a Job in `unwanted`.
 
         `has_ended_replica`: a replica of the attempt has ended, so that the others must not wait for its name.
         """

@@ -35,13 +35,13 @@ def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
 async def _diagnose(target: DoctorTarget) -> list[DoctorCheck]:
     found: list[DoctorCheck] = []
     try:
-        found.extend([each async for each in _findings(target)])
+        found.extend([each async for each in _run_checks(target)])
     except EngineError as error:
         found.append(DoctorCheck("cluster", MISSING, error.message, error.hint))
     return found
 
 
-async def _findings(target: DoctorTarget) -> AsyncIterator[DoctorCheck]:
+async def _run_checks(target: DoctorTarget) -> AsyncIterator[DoctorCheck]:
     cluster = read_options(Cluster, target.options)
     async with open_api(cluster.context, cluster.namespace) as api:
         version = await api.raw_get("/version")

@@ -25,14 +25,14 @@ from drumline.plan.types import Plan, Resources
 CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
 _TOKEN = f"{names.PREFIX}/token"
-_LONGEST_SECONDS = 8 * 3600  # of a pod whose client was killed before it connected
+_LONGEST_SECONDS = 8 * 3600  # of a pod that no client connects to, because it was killed
 _HEARTBEAT_SECONDS = 20.0  # so that proxies do not close the connection
 _START_SECONDS = 180.0
 _OVER = ("Succeeded", "Failed")
 _ALONE = ("ReadWriteOnce", "ReadWriteOncePod")
 # Exits at once on TERM, which process 1 ignores by default.
 _WAIT = ("sh", "-c", f"trap 'exit 0' TERM INT; sleep {_LONGEST_SECONDS} & wait")
-# A killed client does not delete the pod; but its connection ends, and then this command ends the pod's processes.
+# A killed client does not delete the pod; but its connection closes, and then this command ends the pod's processes.
 _HOLD_OPEN = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -KILL -1")
 
 

@@ -148,7 +148,7 @@ def _last_container(pod: Pod) -> str | None:
 
 
 def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) -> PodEnded:
-    """Return the end of a pod whose container has terminated."""
+    """Return the end of a pod after its container has terminated."""
     ended_at = seconds_of(over.get("finishedAt"))
     code, word, said = integer(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
     if code is None:
@@ -169,7 +169,7 @@ def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) ->
 
 
 def _init_ended(pod: Pod, container: str, over: Mapping[str, Any], *, asked: bool) -> PodEnded:
-    """Return the end of a pod whose init container has failed."""
+    """Return the end of a pod after an init container has failed."""
     end = _ended(pod, over, container, asked=asked)
     if asked and not end.exit.out_of_memory:
         return PodEnded(_unknown_exit(pod, asked=asked), end.ended_at, container)
@@ -179,7 +179,7 @@ def _init_ended(pod: Pod, container: str, over: Mapping[str, Any], *, asked: boo
 
 
 def _unknown_exit(pod: Pod, *, asked: bool, deleted: bool = False) -> Exit:
-    """Return the exit of a pod whose command's exit is unknown."""
+    """Return the exit of a pod if the exit of its command is unknown."""
     if asked and started_at(pod) is None:
         return Exit(message="it was stopped before it started")
     if asked:

@@ -245,9 +245,9 @@ class ClusterSession:
                 if kept.end is None and kept.pod:
                     self._end(kept, grace_seconds)
         there = await self._cluster.find_pods(incarnations)
-        for life in incarnations:
-            if life not in there:
-                self._pods.end_without_pod(life, NEVER_STARTED)
+        for each in incarnations:
+            if each not in there:
+                self._pods.end_without_pod(each, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
         """Delete a pod with this grace, unless it has a shorter one; kill its processes if it had a longer one."""

@@ -49,7 +49,7 @@ def _about_mounts(plan: Plan) -> Iterator[str]:
 
 
 def _about_commands(plan: Plan) -> Iterator[str]:
-    """Yield roles whose command is replaced by a patch, so that the shell cannot compute the indexes of their pods."""
+    """Yield a problem for roles with a command from a patch: it is not told the indexes of its pods."""
     cluster = cluster_of(plan)
     is_shared = plan.engine == "jobset" or (plan.engine == "kubernetes" and cluster.jobs == "indexed")
     counted = {group.replicas[0].id.role for group in names.groups(plan) if group.first_index}

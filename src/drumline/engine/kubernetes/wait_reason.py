@@ -68,7 +68,7 @@ _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limit
 
 
 def read_wait(pod: Pod, main: str, trouble: PodWaiting | None) -> PodWaiting:
-    """Return what a pod waits for whose main container does not run yet."""
+    """Return what a pod waits for if its main container does not run yet."""
     status = mapping(pod.get("status"))
     for each in mappings(status.get("conditions")):
         if each.get("type") == "PodScheduled" and each.get("status") == "False":
@@ -182,7 +182,7 @@ def _amount(resource: str, number: float) -> str:
 
 
 def _container_wait(waiting: Mapping[str, Any], image: str, trouble: PodWaiting | None) -> PodWaiting:
-    """Return what a container waits for whose pod is scheduled."""
+    """Return what a container of a scheduled pod waits for."""
     reason, said = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
     if reason in _FATAL:
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"

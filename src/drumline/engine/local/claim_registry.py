@@ -1,8 +1,8 @@
 """The claims on this machine's CPUs, memory and GPUs: what each run holds or waits for. One registry for each user.
 
 An entry is a JSON file and a FIFO. The supervisor has the FIFO open for writing, and so has every keeper of the run,
-which inherits it. When the last of them ends, the kernel closes the FIFO and wakes its readers. An entry whose FIFO no
-process has open is stale; the next process that locks the registry removes it.
+which inherits it. When the last of them ends, the kernel closes the FIFO and wakes its readers. An entry is stale if no
+process has its FIFO open; the next process that locks the registry removes it.
 A run that waits has another FIFO than a run that holds, so that runs behind it are woken when it begins. The folder
 is named after the boot id: homes may be shared between machines, FIFOs are not.
 """

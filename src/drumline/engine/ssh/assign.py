@@ -16,7 +16,7 @@ _MOST_PACKED = 500  # replicas, and attempts to put one on a host, before a plan
 _MOST_TRIED = 20_000
 
 
-class Room(Record):
+class HostResources(Record):
     """The resources of a host; None is unlimited."""
 
     cpus: float | None = None
@@ -24,27 +24,27 @@ class Room(Record):
     gpus: int | None = None
 
 
-def room_of(host: Host, found: Room | None = None) -> Room:
-    """Return what may be used of a host: as the spec says, else what there is."""
-    found = found or Room()
-    return Room(
+def usable_resources(host: Host, found: HostResources | None = None) -> HostResources:
+    """Return the resources of a host that may be used: those in the spec, else those that were found."""
+    found = found or HostResources()
+    return HostResources(
         found.cpus if host.cpus is None else host.cpus,
         found.memory_bytes if host.memory_bytes is None else host.memory_bytes,
         found.gpus if host.gpus is None else host.gpus,
     )
 
 
-def assign(plan: Plan, rooms: Mapping[str, Room]) -> dict[ReplicaId, str]:
-    """Give every replica one of these hosts, the same each time; raise InputError that says what is missing.
+def assign(plan: Plan, resources: Mapping[str, HostResources]) -> dict[ReplicaId, str]:
+    """Assign every replica to one of these hosts, deterministically; raise InputError that tells what is missing.
 
     Chief and workers are spread evenly, the chief first; replicas with consecutive indexes share a host as far as they
     ask for the same. Parameter servers and the evaluator are put beside them. A plan that may oversubscribe fits.
     """
-    if not rooms:
+    if not resources:
         raise InputError("there is no host that it could run on")
-    names = tuple(rooms)
+    names = tuple(resources)
     pinned = _pinned(plan, names)
-    left = _without_pinned(plan, names, [_amount(room) for room in rooms.values()], pinned)
+    left = _without_pinned(plan, names, [_amount(each) for each in resources.values()], pinned)
     others = [replica for replica in plan.replicas if replica.id not in pinned]
     spread = _spread(others, left)
     found = _pack(others, left) if spread.stuck else spread.found
@@ -78,8 +78,9 @@ class _Spread(Record):
     left: list[_Amount]
 
 
-def _amount(room: Room) -> _Amount:
-    gpus, memory, cpus = (inf if each is None else float(each) for each in (room.gpus, room.memory_bytes, room.cpus))
+def _amount(resources: HostResources) -> _Amount:
+    amounts = (resources.gpus, resources.memory_bytes, resources.cpus)
+    gpus, memory, cpus = (inf if each is None else float(each) for each in amounts)
     return gpus, memory, cpus
 
 
@@ -104,9 +105,9 @@ def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
     return {replica: names.index(host) for replica, host in wanted.items() if host in names}
 
 
-def _without_pinned(plan: Plan, names: Sequence[str], rooms: list[_Amount], pinned: _Hosts) -> list[_Amount]:
+def _without_pinned(plan: Plan, names: Sequence[str], amounts: list[_Amount], pinned: _Hosts) -> list[_Amount]:
     """Return what pinned replicas leave of each host."""
-    left = list(rooms)
+    left = list(amounts)
     for replica in plan.replicas:
         if (host := pinned.get(replica.id)) is None:
             continue
@@ -123,15 +124,15 @@ def _kind(replica: Replica) -> str:
 _ORDER = {"computing": 0, "evaluator": 1, "ps": 2}
 
 
-def _spread(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Spread:
+def _spread(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Spread:
     """Put each on the host with the fewest of its kind, then with the fewest of all; chief and workers first."""
-    left, total = list(rooms), [0] * len(rooms)
-    kin: dict[str, list[int]] = {}
+    left, total = list(amounts), [0] * len(amounts)
+    per_kind: dict[str, list[int]] = {}
     found: _Hosts = {}
     for replica in sorted(replicas, key=lambda each: _ORDER[_kind(each)]):
-        asked, same = _asked(replica), kin.setdefault(_kind(replica), [0] * len(rooms))
+        asked, same = _asked(replica), per_kind.setdefault(_kind(replica), [0] * len(amounts))
         chosen = min(
-            ((same[host], total[host], host) for host, room in enumerate(left) if _fits(asked, room)), default=None
+            ((same[host], total[host], host) for host, amount in enumerate(left) if _fits(asked, amount)), default=None
         )
         if chosen is None:
             return _Spread(found, replica, left)
@@ -143,12 +144,12 @@ def _spread(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Spread:
     return _Spread(found, None, left)
 
 
-def _pack(replicas: Sequence[Replica], rooms: Sequence[_Amount]) -> _Hosts | None:
+def _pack(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Hosts | None:
     """Put the largest first, each where it leaves the least; if that fails, search, up to a number of tries."""
     if len(replicas) > _MOST_PACKED:
         return None
     ordered = sorted(replicas, key=_asked, reverse=True)
-    found = _search([_asked(each) for each in ordered], list(rooms), iter(range(_MOST_TRIED)))
+    found = _search([_asked(each) for each in ordered], list(amounts), iter(range(_MOST_TRIED)))
     return None if found is None else {replica.id: host for replica, host in zip(ordered, found, strict=True)}
 
 
@@ -156,13 +157,13 @@ def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int])
     if not asked:
         return []
     # Of hosts with the same left, only the first is tried.
-    hosts = {room: host for host, room in reversed(list(enumerate(left))) if _fits(asked[0], room)}
-    for room, host in sorted(hosts.items()):
+    hosts = {amount: host for host, amount in reversed(list(enumerate(left))) if _fits(asked[0], amount)}
+    for amount, host in sorted(hosts.items()):
         if next(tries, None) is None:
             return None
-        left[host] = _less(room, asked[0])
+        left[host] = _less(amount, asked[0])
         rest = _search(asked[1:], left, tries)
-        left[host] = room
+        left[host] = amount
         if rest is not None:
             return [host, *rest]
     return None
@@ -179,19 +180,19 @@ def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
     return dealt
 
 
-def _missing(plan: Plan, names: Sequence[str], rooms: Sequence[_Amount], spread: _Spread) -> str:
-    """Say why a plan does not fit: one replica is too large for every host, all are too many, or the rest is split."""
+def _missing(plan: Plan, names: Sequence[str], amounts: Sequence[_Amount], spread: _Spread) -> str:
+    """Return why a plan does not fit: a replica asks for too much, all do together, or no host has enough left."""
     asked = [_asked(replica) for replica in plan.replicas]
     for what in range(3):
-        most, there = max(each[what] for each in asked), max(room[what] for room in rooms)
+        most, there = max(each[what] for each in asked), max(amount[what] for amount in amounts)
         if most > there:
             largest = next(replica.id for replica, each in zip(plan.replicas, asked, strict=True) if each[what] == most)
             return f"{largest} asks for {_spell(what, most)}, and no host has more than {_spell(what, there)}"
     for what in range(3):
-        wanted, there = sum(each[what] for each in asked), sum(room[what] for room in rooms)
+        wanted, there = sum(each[what] for each in asked), sum(amount[what] for amount in amounts)
         if wanted > there + 1e-9:
             has = f"{count(len(names), 'host')} have {_spell(what, there)}"
-            each_has = _each([what] * len(names), names, rooms)
+            each_has = _each([what] * len(names), names, amounts)
             missing = f"{_spell(what, wanted - there)} are missing"
             return f"the run asks for {_spell(what, wanted)}, and {has}: {each_has}; {missing}"
     assert spread.stuck

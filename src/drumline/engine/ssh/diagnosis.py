@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from drumline.engine.doctor_checks import MISSING, NOTE, OK, PACKAGES, DoctorCheck, missing_framework
-from drumline.engine.ssh.assign import Room, assign, room_of
+from drumline.engine.ssh.assign import HostResources, assign, usable_resources
 from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.errors import InputError
 from drumline.plan.types import Plan
@@ -32,7 +32,7 @@ class HostReport(Record):
     folder: str = ""
     free_bytes: int = 0
     is_writable: bool = True
-    room: Room = Room()
+    resources: HostResources = HostResources()
     skew_seconds: float = 0.0  # by which its clock is ahead of this machine's
 
     @property
@@ -45,9 +45,9 @@ def check_host(found: HostReport) -> DoctorCheck:
     """Check that a host can be reached and used, and describe it."""
     if found.error:
         return DoctorCheck(found.name, MISSING, found.error, found.hint)
-    room = found.room
-    gpus = count(room.gpus, "GPU") if room.gpus else "no GPU"
-    words = f"{found.address}, Python {found.version}, {room.cpus:g} cores, {size(room.memory_bytes or 0)} of memory"
+    own = found.resources
+    gpus = count(own.gpus, "GPU") if own.gpus else "no GPU"
+    words = f"{found.address}, Python {found.version}, {own.cpus:g} cores, {size(own.memory_bytes or 0)} of memory"
     return DoctorCheck(found.name, OK, f"{words}, {gpus}")
 
 
@@ -109,15 +109,15 @@ def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
 def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
     """Check that hosts have the GPUs that the spec names and the plan needs."""
     fewer = [
-        f"{each.host.gpus} are configured on {each.name}, {each.room.gpus} are found"
+        f"{each.host.gpus} are configured on {each.name}, {each.resources.gpus} are found"
         for each in hosts
-        if (each.host.gpus or 0) > (each.room.gpus or 0)
+        if (each.host.gpus or 0) > (each.resources.gpus or 0)
     ]
     hint = "`nvidia-smi` shows on a host what its driver sees"
     if fewer:
         return DoctorCheck("gpus", MISSING, _some(fewer), hint)
     asked = sum(replica.resources.gpus or 0 for replica in plan.replicas) if plan else 0
-    by_number = _grouped({each.name: str(each.room.gpus or "none") for each in hosts})
+    by_number = _grouped({each.name: str(each.resources.gpus or "none") for each in hosts})
     words = f"{next(iter(by_number))} on every host" if len(by_number) == 1 else _describe_groups(by_number)
     if asked and list(by_number) == ["none"]:
         return DoctorCheck("gpus", MISSING, f"none on any host, and the run asks for {asked}", hint)
@@ -162,7 +162,7 @@ def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
 def check_room(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck:
     """Check that the replicas fit, and describe how they would be spread."""
     try:
-        assigned = assign(plan, {each.name: room_of(each.host, each.room) for each in hosts})
+        assigned = assign(plan, {each.name: usable_resources(each.host, each.resources) for each in hosts})
     except InputError as error:
         return DoctorCheck("room", MISSING, error.message, error.hint)
     shares = [(name, list(assigned.values()).count(name)) for name in dict.fromkeys(assigned.values())]

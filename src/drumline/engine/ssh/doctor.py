@@ -22,7 +22,7 @@ from drumline.engine.agent.client import Agent
 from drumline.engine.doctor_checks import NOTE, PACKAGES, DoctorCheck, DoctorTarget
 from drumline.engine.ssh import diagnosis
 from drumline.engine.ssh.agents import open_agent, runs_folder
-from drumline.engine.ssh.assign import Room, assign, room_of
+from drumline.engine.ssh.assign import HostResources, assign, usable_resources
 from drumline.engine.ssh.diagnosis import HostReport
 from drumline.engine.ssh.plan_options import Host, Hosts, require_hosts
 from drumline.engine.ssh.shell import Shell, connect
@@ -117,7 +117,7 @@ async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
         folder=facts.base,
         free_bytes=facts.free_bytes,
         is_writable=facts.is_writable,
-        room=Room(facts.cpus, facts.memory_bytes, len(facts.gpus)),
+        resources=HostResources(facts.cpus, facts.memory_bytes, len(facts.gpus)),
         skew_seconds=skew,
     )
 
@@ -182,7 +182,8 @@ def _wanted_ports(found: Sequence[HostReport], plan: Plan | None) -> dict[str, l
     shares = dict.fromkeys((each.name for each in found), 1)
     if plan:
         unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
-        where = list(assign(unlimited, {each.name: room_of(each.host, each.room) for each in found}).values())
+        usable = {each.name: usable_resources(each.host, each.resources) for each in found}
+        where = list(assign(unlimited, usable).values())
         shares = {name: where.count(name) for name in shares}
     return {
         each.name: [each.host.port + more for more in range(max(1, shares[each.name]))] if each.host.port else []

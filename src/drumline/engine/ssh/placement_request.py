@@ -10,7 +10,7 @@ from drumline.engine.agent.answers import PlaceAnswer
 from drumline.engine.agent.errors import MalformedError, UnreachableError
 from drumline.engine.protocol import MustWait
 from drumline.engine.ssh.agents import HostFacts
-from drumline.engine.ssh.assign import Room, assign, part_of, room_of
+from drumline.engine.ssh.assign import HostResources, assign, part_of, usable_resources
 from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.host_placement import HostPlacement, host_plan, merge_placements, require_asked
 from drumline.engine.untrusted import clean_text
@@ -135,12 +135,14 @@ class PlacementRequest(Record):
         return connection.trouble.message if connection.trouble else f"{host} does not answer"
 
     def _assign(self, facts: Mapping[str, HostFacts], away: list[str]) -> dict[ReplicaId, str]:
-        rooms = {
-            name: room_of(self.connections[name].host, Room(each.cpus, each.memory_bytes, len(each.gpus)))
+        resources = {
+            name: usable_resources(
+                self.connections[name].host, HostResources(each.cpus, each.memory_bytes, len(each.gpus))
+            )
             for name, each in facts.items()
         }
         try:
-            return assign(self.plan, rooms)
+            return assign(self.plan, resources)
         except InputError as error:
             coming = [name for name in self.unready if self.connections[name].is_up and name not in self.failed]
             if coming:

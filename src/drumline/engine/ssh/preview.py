@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from drumline.engine.local.place import place
 from drumline.engine.protocol import Site
-from drumline.engine.ssh.assign import assign, part_of, room_of
+from drumline.engine.ssh.assign import assign, part_of, usable_resources
 from drumline.engine.ssh.host_placement import host_plan
 from drumline.engine.ssh.plan_options import Hosts, host_warnings, hosts_of, require_hosts, with_hosts
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
@@ -34,7 +34,7 @@ def preview_placement(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]
 
 def preview_hosts(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
     """Return the host of each replica, by what the plan says of the hosts."""
-    return assign(plan, {host.name: room_of(host) for host in hosts.all})
+    return assign(plan, {host.name: usable_resources(host) for host in hosts.all})
 
 
 def with_home_paths(launch: Launch) -> Launch:

@@ -12,7 +12,7 @@ from drumline.engine.local.place import named_ports
 from drumline.engine.local.port_owners import PortOwner
 from drumline.engine.local.resource_claim import claims_any
 from drumline.engine.ssh.agents import HostFacts, open_agent, read_facts, runs_folder
-from drumline.engine.ssh.assign import Room, assign, part_of, room_of
+from drumline.engine.ssh.assign import HostResources, assign, part_of, usable_resources
 from drumline.engine.ssh.plan_options import Host, Hosts, hosts_of, with_hosts
 from drumline.engine.ssh.shell import Shell, connect
 from drumline.errors import DrumlineError, InputError, SeveralError
@@ -81,22 +81,24 @@ class _HostCheck:
             await self._shell.close()
 
     @property
-    def room(self) -> Room:
+    def resources(self) -> HostResources:
         """Return the resources of the host that may be used, as far as they are known."""
-        return room_of(self.host, self.facts and Room(self.facts.cpus, self.facts.memory_bytes, len(self.facts.gpus)))
+        facts = self.facts
+        found = facts and HostResources(facts.cpus, facts.memory_bytes, len(facts.gpus))
+        return usable_resources(self.host, found)
 
     @property
     def known(self) -> Host:
         """Return the host as the spec describes it, completed by its own answer."""
-        room = self.room
+        own = self.resources
         address = self.host.address or (self.facts.address if self.facts else None)
-        return self.host.replace(address=address, cpus=room.cpus, memory_bytes=room.memory_bytes, gpus=room.gpus)
+        return self.host.replace(address=address, cpus=own.cpus, memory_bytes=own.memory_bytes, gpus=own.gpus)
 
 
 def _wanted_ports(plan: Plan, checks: Sequence[_HostCheck]) -> dict[str, list[int]]:
     """Return the fixed ports by host, for the replicas that it would have if every host answered."""
     unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
-    hosts = assign(unlimited, {check.host.name: check.room for check in checks})
+    hosts = assign(unlimited, {check.host.name: check.resources for check in checks})
     parts: Iterator[tuple[str, Plan]] = ((check.host.name, part_of(plan, check.host, hosts)) for check in checks)
     return {name: sorted(named_ports(part).values()) for name, part in parts}
 

@@ -6,7 +6,7 @@ import pytest
 
 from drumline.engine.doctor_checks import DoctorCheck
 from drumline.engine.ssh import diagnosis
-from drumline.engine.ssh.assign import Room
+from drumline.engine.ssh.assign import HostResources
 from drumline.engine.ssh.diagnosis import HostReport
 from drumline.engine.ssh.plan_options import Host, Hosts
 from scaffold.plans import plan_of
@@ -15,7 +15,7 @@ GIB = 1024**3
 
 
 def found(name: str, version: str = "3.11.2", *, gpus: int | None = None, **more: object) -> HostReport:
-    known = {"free_bytes": 9 * GIB, "folder": "/d", "room": Room(8.0, 16 * GIB, 0), **more}
+    known = {"free_bytes": 9 * GIB, "folder": "/d", "resources": HostResources(8.0, 16 * GIB, 0), **more}
     return HostReport(Host(name, gpus=gpus), version=version, **known)  # type: ignore[arg-type]
 
 
@@ -83,7 +83,7 @@ def test_the_disk_with_the_least_room_is_told(free_bytes: int, writable: bool, v
 def test_gpus_that_the_run_asks_for_must_be_somewhere() -> None:
     plan = plan_of("resources: {gpus: 2}\nroles: {worker: 2}")
     assert brief(diagnosis.check_gpus([found("a")], plan)) == ("missing", "none on any host, and the run asks for 4")
-    some = [found("a", room=Room(gpus=2)), found("b")]
+    some = [found("a", resources=HostResources(gpus=2)), found("b")]
     assert brief(diagnosis.check_gpus(some, plan)) == ("ok", "2 on a, none on b")
     assert brief(diagnosis.check_gpus([found("a", gpus=1)], None)) == ("missing", "1 are configured on a, 0 are found")
 
@@ -111,6 +111,6 @@ def test_a_folder_in_common_is_asked_for_only_where_there_are_several() -> None:
 
 def test_room_is_what_the_spec_says_of_a_host_else_what_it_has() -> None:
     plan = plan_of("engine: {ssh: [a, b]}\nresources: {gpus: 1}\nroles: {worker: 3}")
-    hosts = [found("a", gpus=2), found("b", room=Room(gpus=1))]
+    hosts = [found("a", gpus=2), found("b", resources=HostResources(gpus=1))]
     assert brief(diagnosis.check_room(hosts, plan)) == ("ok", "2 replicas on a and 1 replica on b")
     assert brief(diagnosis.check_room(hosts[1:], plan))[0] == "missing"

@@ -34,7 +34,7 @@ def job(plan: Plan, name: str, labels: Object, pod: Object) -> Object:
 
 
 def indexed(pod: Object, count: int) -> Object:
-    """Return the fields of an indexed Job, whose pods are numbered from 0."""
+    """Return the fields of an indexed Job; its pods are numbered from 0."""
     return {"completionMode": "Indexed", "completions": count, "parallelism": count, "template": pod}
 
 

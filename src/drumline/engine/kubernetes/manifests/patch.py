@@ -1,6 +1,6 @@
 """A merge patch (RFC 7386) that merges containers, volumes and similar lists by name.
 
-RFC 7386 replaces lists as a whole. Here the lists of a pod whose items have a key are merged by it, as Kubernetes does;
+RFC 7386 replaces lists as a whole. Here lists of a pod with items that have a key are merged by it, as Kubernetes does;
 all others are replaced.
 """
 

@@ -89,7 +89,7 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
 
 
 def _begun(plan: Plan) -> Iterator[Object]:
-    """Yield a file that appears when a replica has ended, whose name does not resolve any more."""
+    """Yield the source of a file that appears when a replica has ended: the replica's name no longer resolves then."""
     if awaits_names(plan):
         items = [{"key": NAMES_NOT_AWAITED, "path": NAMES_NOT_AWAITED}]
         yield {"configMap": {"name": names.base(plan), "items": items, "optional": True}}

@@ -78,7 +78,9 @@ class Executed(Record):
 _Command = list[tuple[str, int]]  # words as written, with their positions
 
 
-class _Line(Record):
+class _ShellCommand(Record):
+    """Where Python begins in a shell command, and the variables that are assigned before it."""
+
     command_at: int
     assigned: tuple[tuple[str, frozenset[str]], ...]
 
@@ -141,7 +143,7 @@ def _find_line(argv: Sequence[str], name: str) -> int:
     return at
 
 
-def _read_line(line: str, name: str) -> _Line:
+def _read_line(line: str, name: str) -> _ShellCommand:
     """Return where Python begins in a shell command, and what it assigns; raise NotWarm for anything else."""
     *before, last = _split(line, name) or [[]]
     assigned = _read_preparation(before, name)
@@ -151,7 +153,7 @@ def _read_line(line: str, name: str) -> _Line:
         last.pop(0)
     if not last or not _PYTHON.fullmatch(last[0][0]):
         raise NotWarm(f"its command for {name} runs {last[0][0] if last else 'nothing'}, not Python")
-    return _Line(last[0][1], tuple(assigned))
+    return _ShellCommand(last[0][1], tuple(assigned))
 
 
 def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str, frozenset[str]]]:
