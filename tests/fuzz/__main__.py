@@ -1,6 +1,6 @@
-"""`python -m fuzz [--seconds N] [--seed N] [NAME…]`: try readers with what chance makes up, until the time is over.
+"""`python -m fuzz [--seconds N] [--seed N] [NAME…]`: try readers with random input, until the time is over.
 
-The first seed of a finding is printed; `python -m fuzz --seed N --cases 1 NAME` makes the same case again.
+The first seed of each error is printed; `python -m fuzz --seed N --cases 1 NAME` repeats the case.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from fuzz import files, histories, specs, wires  # noqa: F401 - each brings its cases
+from fuzz import files, histories, specs, wires  # noqa: F401 - each registers its cases
 from fuzz.cases import CASES, attempt, silence
 
 MOST_MEMORY_BYTES = 4 << 30
@@ -57,17 +57,17 @@ def main() -> int:
             number += 1
     for name, count in tried.items():
         print(f"{count:9,} {name}")
-    print(f"{sum(tried.values()):9,} cases from seed {given.seed}, {len(found)} findings")
+    print(f"{sum(tried.values()):9,} cases from seed {given.seed}, {len(found)} errors")
     return 1 if found else 0
 
 
 def ascii_(text: str) -> str:
-    """The same, in what any terminal can show."""
+    """Return the text in ASCII, with escapes."""
     return text.encode("ascii", "backslashreplace").decode()
 
 
 def _place(error: BaseException) -> str:
-    """Where it came from, so that the same is told once."""
+    """Return the place of an error, so that each is printed once."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if "/drumline/" in frame.filename]
     last = frames[-1] if frames else traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__} in {Path(last.filename).name}:{last.lineno}"

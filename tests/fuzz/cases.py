@@ -1,4 +1,4 @@
-"""What is tried: one function for each reader, which makes up a case by chance and lets it be read."""
+"""The registry of fuzz cases: one function for each reader, which generates a random input and reads it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from random import Random
 from types import FrameType
 from typing import NamedTuple
 
-# Of the processor alone: a busy machine makes nothing slower.
+# CPU time, which does not depend on the load of the machine.
 SLOW_SECONDS = 30.0
-STUCK_SECONDS = 120.0  # of the clock: whoever waits as long waits for ever
+STUCK_SECONDS = 120.0  # wall-clock time
 
 
 class Trial(NamedTuple):
-    """The chance that makes a case, and a folder of its own that is there for all cases of a reader."""
+    """The random generator of a case, and a folder that all cases of a reader share."""
 
     chance: Random
     folder: Path
@@ -28,23 +28,23 @@ CASES: dict[str, Case] = {}
 
 
 def case(function: Case) -> Case:
-    """Have this tried, under its name."""
+    """Register a case under the name of its function."""
     CASES[function.__name__] = function
     return function
 
 
 def attempt(name: str, seed: int, folder: Path) -> None:
-    """Try one case; whatever it raises is a finding, and so is that it takes too long."""
+    """Try one case; every exception is an error, and so is exceeding the time limits."""
     with limited():
         CASES[name](Trial(Random(f"{name} {seed}"), folder))
 
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Raise an error when this has computed for too long, or waits for what never comes."""
+    """Raise an error when the block takes too much CPU time or wall-clock time."""
 
     def give_up(number: int, _frame: FrameType | None) -> None:
-        raise AssertionError("it computes for ever" if number == signal.SIGPROF else "it waits for ever")
+        raise AssertionError("CPU time limit exceeded" if number == signal.SIGPROF else "time limit exceeded")
 
     before = {number: signal.signal(number, give_up) for number in (signal.SIGPROF, signal.SIGALRM)}
     timers = {signal.ITIMER_PROF: SLOW_SECONDS, signal.ITIMER_REAL: STUCK_SECONDS}
@@ -52,7 +52,7 @@ def limited() -> Iterator[None]:
     try:
         yield
     finally:
-        for timer, (seconds, interval) in others.items():  # a test as a whole is limited as well
+        for timer, (seconds, interval) in others.items():  # the timeout of the test itself is restored
             signal.setitimer(timer, seconds, interval)
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -60,7 +60,7 @@ def limited() -> Iterator[None]:
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Have what is printed printed for nobody, with the encodings of a terminal."""
+    """Discard what is printed, with the encodings of a terminal."""
     with (
         open(os.devnull, "w", encoding="utf-8") as out,  # noqa: PTH123
         open(os.devnull, "w", encoding="utf-8", errors="backslashreplace") as err,  # noqa: PTH123

@@ -1,4 +1,4 @@
-"""What is on disk: the folder of a run with one of its files damaged, and each kind of file by itself."""
+"""Files: the folder of a run with damaged files, and each kind of file by itself."""
 
 from __future__ import annotations
 
@@ -88,26 +88,26 @@ def write_folder(home: Path, chance: Random) -> RunFolder:
     journal.append(decided(scenario.plan, replay.events))
     journal.close()
     for name in [replica.id for replica in scenario.plan.replicas][:3]:
-        write_life(folder.path / "attempts" / "0" / str(name), chance)
+        write_replica_dir(folder.path / "attempts" / "0" / str(name), chance)
     (folder.path / "output" / "train").mkdir(parents=True)
     written = f"events.out.tfevents.{int(NOON) + 10}.host.{os.getpid()}.0.v2"
     (folder.path / "output" / "train" / written).write_bytes(chance.choice(SCALARS))
     return folder
 
 
-def write_life(life: Path, chance: Random) -> None:
-    """The files of a life."""
-    life.mkdir(parents=True)
+def write_replica_dir(folder: Path, chance: Random) -> None:
+    """Write the files of one incarnation of a replica."""
+    folder.mkdir(parents=True)
     log = chance.choice(LOGS)
-    (life / LOG).write_bytes(log)
+    (folder / LOG).write_bytes(log)
     marks = sorted(chance.randint(0, len(log) + 9) for _ in range(5))
-    (life / MARKS).write_bytes(b"".join(struct.pack(MARK_FORMAT, NOON + at, at) for at in marks))
-    (life / TRACE).write_bytes(trace_bytes(chance))
-    (life / REPORT).write_bytes(report_bytes(chance, wrong=False))
-    (life / ERROR).write_bytes(json.dumps(ERROR_DATA).encode())
-    (life / STACKS).write_bytes(b'{"v": 1}\n')
+    (folder / MARKS).write_bytes(b"".join(struct.pack(MARK_FORMAT, NOON + at, at) for at in marks))
+    (folder / TRACE).write_bytes(trace_bytes(chance))
+    (folder / REPORT).write_bytes(report_bytes(chance, wrong=False))
+    (folder / ERROR).write_bytes(json.dumps(ERROR_DATA).encode())
+    (folder / STACKS).write_bytes(b'{"v": 1}\n')
     for number in range(5):
-        append_sample(life / METRICS, Sample(NOON + number, 1.0, 0.5, 1 << 20))
+        append_sample(folder / METRICS, Sample(NOON + number, 1.0, 0.5, 1 << 20))
 
 
 ERROR_DATA = {"v": 1, "type": "ValueError", "message": "bad row", "traceback": "Traceback…", "at": NOON}
@@ -125,7 +125,7 @@ def trace_bytes(chance: Random, *, wrong: bool = False) -> bytes:
 
 
 def report_bytes(chance: Random, *, wrong: bool = True) -> bytes:
-    """A report whose checksum is right, whatever stands in it."""
+    """Return a report with a valid checksum and any content."""
     value: Any = {"v": 1, "step": 7, "at": NOON, "since": [1, NOON - 9], "values": {"loss": 0.5, "lr": "nan"}}
     value = twist(value, chance) if wrong else value
     body = json.dumps(value).encode("utf-8", "surrogatepass").ljust(SIZE_BYTES - 10)[: SIZE_BYTES - 10]
@@ -133,7 +133,7 @@ def report_bytes(chance: Random, *, wrong: bool = True) -> bytes:
 
 
 def spoil(path: Path, chance: Random) -> None:
-    """Do to a file what a disk, a hand or another program may have done."""
+    """Damage a file as a disk, a user or another program may do."""
     data = path.read_bytes()
     match chance.randrange(12):
         case 0:
@@ -170,7 +170,7 @@ def folder(trial: Trial) -> None:
     found = write_folder(home, chance)
     os.environ["DRUMLINE_HOME"] = str(home)
     if chance.random() < 0.5:
-        run(["status", "-a"])  # there is an index
+        run(["status", "-a"])  # writes the index
     files = sorted(path for path in home.rglob("*") if path.is_file() and path.name != ".plan.json")
     known = [path for path in files if path.name in ("events.jsonl", "plan.json", "launch.json", "index.sqlite")]
     for _ in range(chance.choice((1, 1, 2))):
@@ -190,7 +190,7 @@ def folder(trial: Trial) -> None:
 
 @case
 def journal(trial: Trial) -> None:
-    """A journal that was cut anywhere is read up to there, and goes on from there."""
+    """Read a journal that was cut anywhere, and append to it."""
     chance = trial.chance
     found = write_folder(trial.folder / "home", chance)
     data = found.journal_file.read_bytes()
@@ -225,7 +225,7 @@ def plan(trial: Trial) -> None:
 
 @case
 def small_files(trial: Trial) -> None:
-    """What a life writes about itself, each read as it is read there."""
+    """Read the small files of a replica."""
     chance, path = trial.chance, trial.folder / TRACE
     path.write_bytes(trace_bytes(chance, wrong=True))
     if chance.random() < 0.3:
@@ -249,34 +249,34 @@ def small_files(trial: Trial) -> None:
 
 @case
 def numbers(trial: Trial) -> None:
-    """Samples, marks and cursors: what is packed."""
-    chance, life = trial.chance, trial.folder
-    shutil.rmtree(life, ignore_errors=True)
-    life.mkdir()
-    write_life(life / "life", chance)
-    life = life / "life"
+    """Read samples, marks and cursors, which are binary."""
+    chance = trial.chance
+    shutil.rmtree(trial.folder, ignore_errors=True)
+    trial.folder.mkdir()
+    folder = trial.folder / "0"
+    write_replica_dir(folder, chance)
     for name in (METRICS, MARKS):
-        (life / name).write_bytes(damage((life / name).read_bytes(), chance))
-    samples = read_samples(life / METRICS)
+        (folder / name).write_bytes(damage((folder / name).read_bytes(), chance))
+    samples = read_samples(folder / METRICS)
     thin(samples, 3)
-    last_sample(life / METRICS)
-    append_sample(life / METRICS, Sample(NOON, 1.0, 0.5))
-    times_of(life, (0, 5, 10**9))
-    written_by(life, chance.choice((0, 5, 10**12)))
-    reader = LogReader(life)
-    read, size = b"", chance.choice((7, 4096, 1 << 22)) if len((life / LOG).read_bytes()) < 5000 else 1 << 18
+    last_sample(folder / METRICS)
+    append_sample(folder / METRICS, Sample(NOON, 1.0, 0.5))
+    times_of(folder, (0, 5, 10**9))
+    written_by(folder, chance.choice((0, 5, 10**12)))
+    reader = LogReader(folder)
+    read, size = b"", chance.choice((7, 4096, 1 << 22)) if len((folder / LOG).read_bytes()) < 5000 else 1 << 18
     while blocks := reader.read(until=NOON, ended=True, size=size):
         read += b"".join(block.data for block in blocks)
-    assert read == (life / LOG).read_bytes()
-    read_tail(life / LOG, 4096)
-    write_cursor(life / "cursor", Cursor(1, 2, 3, 4, is_open=True))
-    (life / "cursor").write_bytes(damage((life / "cursor").read_bytes(), chance))
-    assert read_cursor(life / "cursor").since in ("", "1970-01-01T00:00:00Z")
+    assert read == (folder / LOG).read_bytes()
+    read_tail(folder / LOG, 4096)
+    write_cursor(folder / "cursor", Cursor(1, 2, 3, 4, is_open=True))
+    (folder / "cursor").write_bytes(damage((folder / "cursor").read_bytes(), chance))
+    assert read_cursor(folder / "cursor").since in ("", "1970-01-01T00:00:00Z")
 
 
 @case
 def output(trial: Trial) -> None:
-    """What replicas print, and what they write for TensorBoard."""
+    """Read what replicas print, and what they write for TensorBoard."""
     chance = trial.chance
     read_progress(damage(chance.choice(LOGS)[:200_000], chance), is_cut=chance.random() < 0.5)
     data = chance.choice(SCALARS)
@@ -303,7 +303,7 @@ def output(trial: Trial) -> None:
 
 @case
 def lines(trial: Trial) -> None:
-    """A pod's log as it may come: in any pieces, with anything between them."""
+    """Read a pod's log in any pieces, with damage."""
     chance = trial.chance
     sent = b"".join(b"2026-11-15T21:07:%02d.%09dZ line %d\n" % (at, at, at) for at in range(20))
     sent = damage(sent, chance)
@@ -316,8 +316,8 @@ def lines(trial: Trial) -> None:
 
 
 def _event(chance: Random) -> bytes:
-    """A record of TensorBoard's whose checksums are right, whatever it says."""
-    from drumline.run.scalars import _masked_checksum  # noqa: PLC0415 - a forger needs the seal
+    """Return a record of TensorBoard's with valid checksums and any content."""
+    from drumline.run.scalars import _masked_checksum  # noqa: PLC0415 - private, needed for valid checksums
 
     at = struct.pack("<d", chance.choice((NOON, float("nan"), float("inf"), -1.0, 1e300)))
     value = b"\x0a\x04loss" + b"\x15" + struct.pack("<f", chance.choice((0.5, float("nan"), float("inf"))))

@@ -1,4 +1,4 @@
-"""What happens to a run, and what its journal makes of it: any history, and histories with holes and strange events."""
+"""Random histories of runs, and journals with missing and strange events."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scaffold.gangs import gang
 from scaffold.simulation import SimulatedRun
 from unit.run.test_machine_properties import check_end, let_it_end, live
 
-LINES = (
+GANGS = (
     "worker",
     "worker*2",
     "worker*3",
@@ -44,13 +44,13 @@ BUDGETS = ("crash", "early", "lost", "preempted", "hang", "out_of_memory", "rend
 
 
 def make_plan(chance: Random) -> Plan:
-    """A small line with any policy and any budgets."""
-    line_up = chance.choice(LINES)
+    """Return a plan of a small gang with a random policy and random budgets."""
+    roles = chance.choice(GANGS)
     policies = [
-        *(["chief"] if "chief" in line_up else []),
-        *(["worker-0", "all-workers"] if "worker" in line_up else []),
+        *(["chief"] if "chief" in roles else []),
+        *(["worker-0", "all-workers"] if "worker" in roles else []),
     ]
-    words = [line_up, f"success={chance.choice(policies)}", *(f"{each}={chance.randrange(3)}" for each in BUDGETS)]
+    words = [roles, f"success={chance.choice(policies)}", *(f"{each}={chance.randrange(3)}" for each in BUDGETS)]
     words += [chance.choice(("", "evaluator")), chance.choice(("", "prepare", "prepare prepare-words"))]
     words += [chance.choice(("", "run=60")), chance.choice(("", "tensorboard", "tensorboard=true"))]
     words += [
@@ -62,7 +62,7 @@ def make_plan(chance: Random) -> Plan:
 
 @case
 def history(trial: Trial) -> None:
-    """Any run ends once, for the right reason and inside its budgets; what is told later changes nothing."""
+    """Check that a run ends once, for the right reason and within its budgets; later events change nothing."""
     simulated = SimulatedRun(make_plan(trial.chance))
     live(simulated, trial.chance)
     let_it_end(simulated)
@@ -79,7 +79,7 @@ def history(trial: Trial) -> None:
 
 @case
 def shaken(trial: Trial) -> None:
-    """A journal with holes, in another order, with lines twice or of another run: the run can still be ended."""
+    """Check that a run can be ended whose journal lacks, repeats or reorders events, or has those of another run."""
     chance = trial.chance
     plan = make_plan(chance)
     events: list[Event] = []
@@ -107,46 +107,46 @@ def shaken(trial: Trial) -> None:
 
 
 def bring_to_its_end(plan: Plan, state: RunState, chance: Random) -> None:
-    """Let a supervisor return, do what it is told, and let everybody end: then the run must end."""
+    """Check that the run ends when its supervisor returns, its actions are followed, and all replicas end."""
     first = SupervisorReturned() if state != new_run(plan) else RunAccepted()
-    news: deque[Event] = deque([first])
+    events: deque[Event] = deque([first])
     timers: list[Event] = []
     for _ in range(5000):
-        if not news and timers:
-            news.append(timers.pop(chance.randrange(len(timers))))
-        assert news, f"nothing is to come, and the run is {state.phase}: {state}"
-        state, actions = step(plan, state, news.popleft())
+        if not events and timers:
+            events.append(timers.pop(chance.randrange(len(timers))))
+        assert events, f"no event is left, and the run is {state.phase}: {state}"
+        state, actions = step(plan, state, events.popleft())
         for action in actions:
             if isinstance(action, Finish):
                 assert state.phase.is_final
                 return
-            follow(plan, action, news, timers, chance)
-        if state.phase.is_final and not news:
+            follow(plan, action, events, timers, chance)
+        if state.phase.is_final and not events:
             return
-    raise AssertionError(f"the run goes on for ever: {state.phase}")
+    raise AssertionError(f"the run does not end: {state.phase}")
 
 
-def follow(plan: Plan, action: Action, news: deque[Event], timers: list[Event], chance: Random) -> None:
-    """What an engine tells that does as it is told."""
+def follow(plan: Plan, action: Action, events: deque[Event], timers: list[Event], chance: Random) -> None:
+    """Add the events of an engine that follows this action."""
     end = chance.choice((Exit(0), Exit(0), Exit(1), Exit(signal=9), Exit()))
     match action:
         case Start():
-            news.append(AttemptPlaced(action.attempt, tuple("h:1" for _ in plan.replicas)))
+            events.append(AttemptPlaced(action.attempt, tuple("h:1" for _ in plan.replicas)))
             for replica in plan.replicas:
                 incarnation = (replica.id, action.attempt, action.incarnations.get(replica.id, 0))
-                news.append(ReplicaStarted(*incarnation))
-                news.append(ReplicaExited(*incarnation, end, 5.0))
+                events.append(ReplicaStarted(*incarnation))
+                events.append(ReplicaExited(*incarnation, end, 5.0))
         case Prepare():
-            news.append(ReplicaExited(action.helper, 0, action.incarnation, end, 5.0))
+            events.append(ReplicaExited(action.helper, 0, action.incarnation, end, 5.0))
         case Stop():
             for each in action.incarnations:
-                news.append(ReplicaExited(each.replica, each.attempt, each.incarnation, Exit(signal=15), 6.0))
+                events.append(ReplicaExited(each.replica, each.attempt, each.incarnation, Exit(signal=15), 6.0))
         case TakeStacks():
-            news.append(StacksTaken(action.attempt))
+            events.append(StacksTaken(action.attempt))
         case SetTimer():
             timers.append(TimerFired(action.timer, action.attempt))
         case ChooseDelay():
-            news.append(DelayChosen(action.attempt, action.about_seconds))
+            events.append(DelayChosen(action.attempt, action.about_seconds))
         case Serve() | Finish():
             pass
         case _:

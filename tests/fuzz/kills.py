@@ -1,7 +1,7 @@
-"""`python -m fuzz.kills [--runs N] [--seed N]`: real runs, anybody hurt at any moment, and what must hold then.
+"""`python -m fuzz.kills [--runs N] [--seed N]`: real runs, with signals to any process at any time.
 
-A seed decides on the line, on who is hurt, how and after how long; the machine decides on the rest. Whatever happened,
-the run can be taken up again and ends, everything that is shown can be shown, and nobody is left.
+A seed determines the gang, and the target, signal and time of each fault; the rest depends on timing.
+In every case, a new supervisor continues the run to its end, all commands that show it work, and no process is left.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from scaffold.workspace import Run, Workspace
 
 PATIENCE_SECONDS = 600.0
 SIGNALS = ("KILL", "KILL", "KILL", "TERM", "INT", "HUP", "QUIT", "SEGV", "ABRT", "USR1", "STOP")
-# What a replica does; all of them end sooner or later by themselves, some only after having been asked in vain.
+# Commands of replicas: all of them end sooner or later by themselves, and some ignore SIGTERM.
 SCRIPTS = (
     "sleep 0.{0}",
     "sleep 0.{0}; exit 3",
@@ -46,38 +46,38 @@ SCRIPTS = (
 WARM = (
     "import os, sys, time\ntime.sleep(float(sys.argv[1]))\nif os.fork(): sys.exit(int(sys.argv[2]))\ntime.sleep(300)\n"
 )
-LINES = ("worker: 1", "worker: 3", "chief: 1, worker: 2", "chief: 1, worker: 1, ps: 2", "worker: 2, evaluator: 1")
-VICTIMS = ("replica", "replica", "keeper", "supervisor", "supervisor", "command", "warm", "anybody", "everybody")
+GANGS = ("worker: 1", "worker: 3", "chief: 1, worker: 2", "chief: 1, worker: 1, ps: 2", "worker: 2, evaluator: 1")
+TARGETS = ("replica", "replica", "keeper", "supervisor", "supervisor", "command", "warm", "any", "all")
 
 
-# All that shows a run, in one process, and the codes with which each of them would have left.
+# All commands that show a run, in one process; their exit codes are printed last.
 SHOW = """
 import sys
 from drumline.cli import run
-def leave(*words):
+def exit_code(*words):
     try:
         return run(words)
     except SystemExit as left:
         return left.code
 id = sys.argv[1]
 commands = (("status", id), ("status", id, "-o", "json"), ("logs", id), ("events", id), ("wait", id))
-codes = [leave(*words) for words in commands]
+codes = [exit_code(*words) for words in commands]
 print()
 print(codes)
 """
 
 
-class Hurt(NamedTuple):
-    """Who is hurt, how, and so long after the one before."""
+class Fault(NamedTuple):
+    """A signal to a target, some time after the previous one."""
 
     after_seconds: float
-    who: str
-    how: str
+    target: str
+    signal: str
 
 
 def make_spec(chance: Random) -> str:
-    """A line of any kind."""
-    roles = chance.choice(LINES).split(", ")
+    """Return a spec with a random gang."""
+    roles = chance.choice(GANGS).split(", ")
     is_warm = chance.random() < 0.15
     blocks = []
     for role in roles:
@@ -94,28 +94,28 @@ def make_spec(chance: Random) -> str:
     return "\n".join(("roles:", *blocks, f"timeouts: {{grace: {chance.choice(('0.1', '0.5', '2'))}}}", *more))
 
 
-def make_hurts(chance: Random) -> list[Hurt]:
-    """What is done to it, and when."""
+def make_faults(chance: Random) -> list[Fault]:
+    """Return random faults."""
     return [
-        Hurt(chance.choice((0.0, 0.02, 0.1, 0.3)) * chance.random(), chance.choice(VICTIMS), chance.choice(SIGNALS))
+        Fault(chance.choice((0.0, 0.02, 0.1, 0.3)) * chance.random(), chance.choice(TARGETS), chance.choice(SIGNALS))
         for _ in range(chance.randrange(6))
     ]
 
 
 class Trial:
-    """One run, from its start until nothing of it is left."""
+    """One run, from its start until no process of it is left."""
 
     def __init__(self, workspace: Workspace, seed: int) -> None:
         self.chance = Random(f"kills {seed}")
         self.workspace = workspace
-        self.hurts = make_hurts(self.chance)
+        self.faults = make_faults(self.chance)
         self.spec = make_spec(self.chance)
         self.stopped: list[int] = []
-        self.told: list[str] = []
+        self.injected: list[str] = []
         self.is_detached = False
 
     def go(self) -> str:
-        """Let it all happen; return in a word what became of the run."""
+        """Start the run, inject the faults, wait for its end and check it; return its final phase."""
         self.workspace.write("warm.py", WARM)
         self.workspace.write_spec(self.spec)
         self.is_detached = self.chance.random() < 0.4
@@ -123,10 +123,10 @@ class Trial:
         with (self.workspace.path / "out").open("w") as out:
             command = self.workspace.command(*words, stdout=out)
             try:
-                self.wait_for(self.chance.choice(("nothing", "folder", "journal", "somebody", "somebody")), command)
-                for hurt in self.hurts:
-                    time.sleep(hurt.after_seconds)
-                    self.hurt(hurt, command)
+                self.wait_for(self.chance.choice(("nothing", "folder", "journal", "replica", "replica")), command)
+                for fault in self.faults:
+                    time.sleep(fault.after_seconds)
+                    self.inject(fault, command)
             finally:
                 for pid in self.stopped:
                     with suppress(ProcessLookupError):
@@ -140,11 +140,11 @@ class Trial:
                 for run in runs:
                     self.end(run)
                 _, err = command.communicate(timeout=PATIENCE_SECONDS)
-        # Whoever is interrupted before Python has read a line of ours is shown what Python shows.
+        # A command that is interrupted before drumline's code runs prints Python's traceback.
         is_early = err.endswith("KeyboardInterrupt\n") and "drumline/__main__.py" not in err
         assert "Traceback" not in err or is_early, err
         for run in [run for run in runs if not self.is_planned(run)]:
-            shutil.rmtree(run.path)  # never one, and passed over by all that shows runs
+            shutil.rmtree(run.path)  # without a plan it is no run, and no command shows it
             runs.remove(run)
         for run in runs:
             self.check(run, command.returncode)
@@ -153,13 +153,13 @@ class Trial:
 
     @staticmethod
     def is_planned(run: Run) -> bool:
-        """Whether it is a run; a folder without a plan was never one."""
+        """Return whether it is a run; a folder without a plan is none."""
         return run.folder.plan_file.exists()
 
     def wait_for(self, what: str, command: subprocess.Popen[str]) -> None:
-        """Wait until there is so much of the run, or nothing more will come of it."""
+        """Wait until the run has reached this point of its start, or the command has failed."""
 
-        def is_there() -> bool:
+        def is_reached() -> bool:
             runs = self.workspace.runs()
             if what == "folder":
                 return bool(runs)
@@ -169,70 +169,72 @@ class Trial:
             return any(isinstance(event, ReplicaStarted) for run in planned for event in run.events)
 
         if what != "nothing":
-            wait_until(lambda: is_there() or command.poll() not in (None, 0))
+            wait_until(lambda: is_reached() or command.poll() not in (None, 0))
 
-    def hurt(self, hurt: Hurt, command: subprocess.Popen[str]) -> None:
-        """Hurt whoever is meant, if there is one."""
-        number = getattr(signal, f"SIG{hurt.how}")
-        for pid in self.find(hurt.who, command):
-            self.told.append(f"{hurt.how} {hurt.who} {pid}")
+    def inject(self, fault: Fault, command: subprocess.Popen[str]) -> None:
+        """Send the signal to the target, if there is one."""
+        number = getattr(signal, f"SIG{fault.signal}")
+        for pid in self.find(fault.target, command):
+            self.injected.append(f"{fault.signal} {fault.target} {pid}")
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
-                if hurt.how == "STOP":
+                if fault.signal == "STOP":
                     self.stopped.append(pid)
 
-    def find(self, who: str, command: subprocess.Popen[str]) -> list[int]:
-        """The processes that are meant, one of them or all."""
-        everybody = sorted(self.workspace.processes())
-        if who == "everybody":
-            return everybody
+    def find(self, target: str, command: subprocess.Popen[str]) -> list[int]:
+        """Return the pids of a target: one at random, or all."""
+        processes = sorted(self.workspace.processes())
+        if target == "all":
+            return processes
         runs = self.workspace.runs()
-        found = everybody
-        if who == "command":
+        found = processes
+        if target == "command":
             found = [command.pid] if command.poll() is None else []
-        elif who == "warm":
+        elif target == "warm":
             found = [known.pid for known in list_warm_processes(self.workspace.home)] if "warm:" in self.spec else []
-        elif who == "supervisor":
+        elif target == "supervisor":
             found = [pid for run in runs if (pid := run.supervisor())]
-        elif who in ("replica", "keeper"):
-            with suppress(Exception):  # what is asked is not there yet
+        elif target in ("replica", "keeper"):
+            with suppress(Exception):  # it does not exist yet
                 run = runs[0]
                 ids = [str(each.id) for each in run.folder.plan().replicas]
                 traces = [run.trace(name, run.state.attempt) for name in ids]
-                pids = [trace.pid if who == "replica" else trace.keeper for trace in traces]
-                found = [pid for pid in pids if pid is not None and pid in everybody]
+                pids = [trace.pid if target == "replica" else trace.keeper for trace in traces]
+                found = [pid for pid in pids if pid is not None and pid in processes]
         return [self.chance.choice(found)] if found else []
 
     def end(self, run: Run) -> None:
-        """Have it end, by itself or not; whoever asks for that is hurt now and then as well."""
+        """Bring the run to its end with random commands."""
         if not self.is_planned(run):
             return
-        asks = ["supervise", "kill", "kill --force", "wait"]
+        verbs = ["supervise", "kill", "kill --force", "wait"]
         for _ in range(20):
             if run.state.phase.is_final and run.supervisor() is None:
                 return
-            ask = self.chance.choice(asks)
-            asker = self.workspace.command(*ask.split(), run.id)
+            verb = self.chance.choice(verbs)
+            command = self.workspace.command(*verb.split(), run.id)
             try:
-                out, err = asker.communicate(timeout=3.0 if ask == "wait" else PATIENCE_SECONDS)
+                out, err = command.communicate(timeout=3.0 if verb == "wait" else PATIENCE_SECONDS)
                 assert "Traceback" not in err, err
-                assert asker.returncode in (0, 1, 3), f"{ask}: {asker.returncode} {out}{err}"
-                assert asker.returncode == 0 or ask in ("supervise", "wait"), f"{ask}: {asker.returncode} {out}{err}"
+                assert command.returncode in (0, 1, 3), f"{verb}: {command.returncode} {out}{err}"
+                assert command.returncode == 0 or verb in ("supervise", "wait"), (
+                    f"{verb}: {command.returncode} {out}{err}"
+                )
             except subprocess.TimeoutExpired:
-                asker.kill()
-                asker.communicate()
-                assert ask == "wait", f"{ask} never came back"
-                asks = ["kill", "kill --force"]  # it goes on and on
+                command.kill()
+                command.communicate()
+                assert verb == "wait", f"{verb} did not return"
+                verbs = ["kill", "kill --force"]  # the run does not end by itself
         wait_until(lambda: run.supervisor() is None, PATIENCE_SECONDS)
-        assert run.state.phase.is_final, f"{run.state.phase} for ever"
+        assert run.state.phase.is_final, f"the run stays {run.state.phase}"
 
     def check(self, run: Run, code: int) -> None:
-        """What must hold of a run that is over."""
+        """Check the invariants of a run that has ended."""
         assert "Traceback" not in run.said(), run.said()
         state, plan, events = run.state, run.folder.plan(), run.events
         ended = {(e.replica, e.attempt, e.incarnation) for e in events if isinstance(e, ReplicaExited)}
-        begun = {(e.replica, e.attempt, e.incarnation) for e in events if isinstance(e, ReplicaStarted)}
-        assert begun <= ended, f"nobody saw the end of {begun - ended}"
+        started = {(e.replica, e.attempt, e.incarnation) for e in events if isinstance(e, ReplicaStarted)}
+        assert started <= ended, f"no exit was recorded of {started - ended}"
         for failure, spent in state.restarts.items():
             assert spent <= getattr(plan.restart, failure), f"{spent} restarts for {failure}"
         so_far = new_run(plan)
@@ -242,7 +244,7 @@ class Trial:
                 assert so_far == before, f"{event} changed a run that was over"
         assert not list((run.path / "attempts").rglob(GROUP)) if (run.path / "attempts").exists() else True
         is_fine = state.phase is Phase.FINISHED
-        if not self.hurts and not self.is_detached:
+        if not self.faults and not self.is_detached:
             assert code == (0 if is_fine else 1), f"exit code {code} of a run that is {state.phase}"
         shown = self.workspace.command(run.id, program=(sys.executable, "-c", SHOW))
         out, err = shown.communicate(timeout=PATIENCE_SECONDS)
@@ -250,14 +252,14 @@ class Trial:
 
 
 def try_one(seed: int) -> str:
-    """One run in a workspace of its own; return in a word what became of it."""
+    """Try one seed in a new workspace; return the final phase."""
     with TemporaryDirectory(prefix="kills-") as folder:
         workspace = Workspace(Path(folder) / "workspace")
         trial = Trial(workspace, seed)
         try:
             return trial.go()
         except BaseException:
-            print(f"FOUND by `python -m fuzz.kills --runs 1 --seed {seed}`\n{trial.spec}\n{trial.told}", flush=True)
+            print(f"FOUND by `python -m fuzz.kills --runs 1 --seed {seed}`\n{trial.spec}\n{trial.injected}", flush=True)
             for run in workspace.runs():
                 with suppress(OSError):
                     print(run.folder.journal_file.read_text(), run.said(), flush=True)
@@ -279,7 +281,7 @@ def main() -> int:
         began = time.monotonic()
         try:
             word = try_one(seed)
-        except Exception:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception:  # noqa: BLE001 - every exception is reported
             traceback.print_exc()
             word, wrong = "WRONG", wrong + 1
         done += 1

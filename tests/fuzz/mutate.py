@@ -1,4 +1,4 @@
-"""Good things made bad by chance: bytes, texts, and values of JSON. The same chance makes the same thing again."""
+"""Random damage to bytes, texts, and JSON values; the same random generator makes the same damage."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-# What readers stumble over: numbers at their ends, words that are values, characters that are more than they seem.
+# Difficult values for readers: extreme numbers, words that are values, special characters.
 NUMBERS: tuple[Any, ...] = (
     *(0, -1, 1, 2**31, 2**63, -(2**63), 2**64, 10**30, 10**400, 1e308, -1e308, 5e-324, 0.1),
     *(float("inf"), float("-inf"), float("nan"), True, False, None),
@@ -68,7 +68,7 @@ PIECES = (
 
 
 def damage(data: bytes, chance: Random, *, most: int = 6, pieces: Sequence[bytes] = PIECES) -> bytes:
-    """The same bytes, but for a few that are others, gone, there twice or elsewhere; or cut off, or strange."""
+    """Return the bytes with some of them changed, removed, doubled, moved or cut off."""
     damaged = bytearray(data)
     for _ in range(chance.randint(1, most)):
         start = chance.randint(0, len(damaged))
@@ -95,7 +95,7 @@ def damage(data: bytes, chance: Random, *, most: int = 6, pieces: Sequence[bytes
 
 
 def damage_lines(data: bytes, chance: Random) -> bytes:
-    """The same lines, a few of which are gone, there twice, elsewhere, or indented otherwise."""
+    """Return the lines with some of them removed, doubled, moved or indented."""
     lines = data.splitlines(keepends=True) or [b""]
     for _ in range(chance.randint(1, 5)):
         at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
@@ -116,7 +116,7 @@ def damage_lines(data: bytes, chance: Random) -> bytes:
 
 
 def twist(value: Any, chance: Random) -> Any:
-    """The same value of JSON, but for one place in it that is of another kind, gone, doubled or strange."""
+    """Return the JSON value with one part of another type, removed, doubled or unusual."""
     if isinstance(value, dict) and value and chance.random() < 0.85:
         key = chance.choice(list(value))
         match chance.randrange(8):
@@ -143,7 +143,7 @@ def twist(value: Any, chance: Random) -> Any:
 
 
 def strange(chance: Random) -> Any:
-    """Anything that JSON can say, and a little more."""
+    """Return any JSON value, also ones that JSON cannot contain."""
     match chance.randrange(8):
         case 0 | 1 | 2:
             return chance.choice(NUMBERS)

@@ -1,4 +1,4 @@
-"""What people write: specs, files of other systems, templates, TF_CONFIG, and arguments of commands."""
+"""Input of users: specs, files of other systems, templates, TF_CONFIG, and arguments of commands."""
 
 from __future__ import annotations
 
@@ -84,24 +84,24 @@ HOSTS = (
 
 
 def check(data: bytes, given: tuple[str, ...] = ()) -> None:
-    """A spec that can be planned, or problems that are sentences in one line."""
-    told: tuple[Problem, ...]
+    """Check a spec; its problems and warnings must be single printable lines."""
+    problems: tuple[Problem, ...]
     try:
-        spec, told = check_spec(data, "drumline.yml", parameters=given)
+        spec, problems = check_spec(data, "drumline.yml", parameters=given)
         plan_spec(spec)
     except SpecError as error:
         assert error.problems
-        told = error.problems
+        problems = error.problems
     except DrumlineError as error:
         assert error.message
         return
-    for problem in told:
+    for problem in problems:
         assert str(problem).isprintable(), problem
         assert str(problem).startswith("drumline.yml:"), problem
 
 
 def damaged(data: bytes, chance: Random) -> bytes:
-    """A file that a hand slipped on, or a disk."""
+    """Return a file with random damage."""
     for _ in range(chance.randint(1, 2)):
         data = damage_lines(data, chance) if chance.random() < 0.5 else damage(data, chance)
     return data
@@ -151,10 +151,10 @@ def tf_config(trial: Trial) -> None:
     text = json.dumps(value)
     if chance.random() < 0.5:
         text = damage(text.encode(), chance).decode(errors=chance.choice(("replace", "surrogateescape", "ignore")))
-    for finding in examine(text).diagnostics:
-        assert finding.message
+    for diagnostic in examine(text).diagnostics:
+        assert diagnostic.message
     if "\0" not in text:
-        told(
+        check_exit_code(
             run(
                 ["tfconfig", "--check", "-"] if chance.random() < 0.1 else ["convert", f"--tf-config={text}", "--run=x"]
             )
@@ -172,7 +172,7 @@ def arguments(trial: Trial) -> None:
         if chance.random() < 0.6
         else damage(odd.encode("utf-8", "surrogatepass"), chance, most=2).decode(errors="replace")
     )
-    odd = os.fsdecode(odd.replace("\0", "").encode("utf-8", "surrogatepass"))  # as a shell gives it to us
+    odd = os.fsdecode(odd.replace("\0", "").encode("utf-8", "surrogatepass"))  # as passed by a shell
     words = chance.choice(
         (
             ("check", f"-p{odd}"),
@@ -230,8 +230,8 @@ def words(trial: Trial) -> None:
         assert error.message
 
 
-def told(code: int) -> None:
-    """A command has said how it ended, and nothing of it was a training."""
+def check_exit_code(code: int) -> None:
+    """Check the exit code of a command that starts no training."""
     assert code in (0, 2, 3, 4), f"exit code {code}"
 
 
@@ -240,7 +240,7 @@ def _command(trial: Trial, data: bytes, *commands: tuple[str, ...]) -> None:
     file.write_bytes(data)
     for name, *others in commands:
         takes_file = name in ("check", "render", "convert") and (name != "convert" or not others)
-        told(
+        check_exit_code(
             run(
                 [name, *others, *([str(file)] if takes_file and not (others and not others[0].startswith("-")) else [])]
             )

@@ -1,4 +1,4 @@
-"""A few of the cases that `make fuzz` tries for as long as one likes, always the same ones."""
+"""A fixed selection of the cases of `make fuzz`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import files, histories, specs, wires  # noqa: F401 - each brings its cases
+from fuzz import files, histories, specs, wires  # noqa: F401 - each registers its cases
 from fuzz.cases import CASES, attempt, silence
 from fuzz.kills import try_one
 
-# Of each reader so many that all of them together take a few seconds; templates take long where they are hostile.
-FEW = {"template": 3, "folder": 6, "control": 10, "history": 10, "shaken": 10, "arguments": 20, "output": 20}
+# The number of cases of each reader: all together take a few seconds; hostile templates take long.
+FEWER = {"template": 3, "folder": 6, "control": 10, "history": 10, "shaken": 10, "arguments": 20, "output": 20}
 USUAL = 30
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whatever_is_read_is_understood_or_refused_in_a_sentence(
+def test_random_input_is_accepted_or_refused_with_a_message(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / name
     folder.mkdir()
-    for seed in range(FEW.get(name, USUAL)):
+    for seed in range(FEWER.get(name, USUAL)):
         with silence():
             attempt(name, seed, folder)
 

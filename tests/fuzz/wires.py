@@ -1,4 +1,4 @@
-"""What others say: to a supervisor's socket, to an agent on a host, and what hosts and clusters answer."""
+"""Messages: to a supervisor's socket and to an agent on a host, and the answers of hosts and clusters."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from scaffold.loops import SteppedLoop
 DATA = Path(__file__).parents[1] / "unit" / "engine" / "kubernetes" / "data"
 REQUESTS: tuple[dict[str, Any], ...] = ({"do": "stop", "force": True}, {"do": "watch"}, {"do": "stacks"}, {"do": "x"})
 EVENT = {"do": "event", "event": {"event": "ReplicaExited", "replica": "worker.0", "attempt": 0, "exit": {"code": 1}}}
-NONSENSE = (
+MALFORMED = (
     ValueError,
     TypeError,
     LookupError,
     AttributeError,
     OverflowError,
     RecursionError,
-)  # whoever hears it hangs up
+)  # the receiver closes the connection
 
 
 @cache
-def seen(name: str) -> list[Any]:
+def recorded(name: str) -> list[Any]:
     return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
 
 
-def spoken(value: Any, chance: Random) -> bytes:
-    """A message as it may arrive."""
+def encode_message(value: Any, chance: Random) -> bytes:
+    """Return a message as it may arrive, complete or damaged."""
     value = twist(value, chance) if chance.random() < 0.7 else value
     data = json.dumps(value).encode("utf-8", "surrogatepass")
     return (damage(data, chance) if chance.random() < 0.4 else data) + chance.choice((b"\n", b"\n", b"", b"\r\n"))
@@ -54,7 +54,7 @@ def spoken(value: Any, chance: Random) -> bytes:
 
 @contextmanager
 def few_descriptors(most: int) -> Iterator[None]:
-    """Have no more than so many, as when others have taken them all."""
+    """Limit the number of open files of this process."""
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, limits[1]))
     try:
@@ -65,9 +65,9 @@ def few_descriptors(most: int) -> Iterator[None]:
 
 @case
 def control(trial: Trial) -> None:
-    """A supervisor's socket hears whoever speaks, whatever others say or leave unsaid."""
-    chance, path, loop, heard = trial.chance, trial.folder / "control", SteppedLoop(), list[object]()
-    server = ControlServer(path, loop, heard.append)
+    """Check that a supervisor's socket answers a request, whatever other clients send or leave unsent."""
+    chance, path, loop, received = trial.chance, trial.folder / "control", SteppedLoop(), list[object]()
+    server = ControlServer(path, loop, received.append)
     clients: list[socket.socket] = []
     try:
         for _ in range(chance.choice((1, 3, 30))):
@@ -76,28 +76,28 @@ def control(trial: Trial) -> None:
             client.setblocking(False)
             clients.append(client)
             for _ in range(chance.randrange(4)):
-                said = spoken(chance.choice(REQUESTS[1:]), chance) * chance.choice((1, 1, 300))
+                sent = encode_message(chance.choice(REQUESTS[1:]), chance) * chance.choice((1, 1, 300))
                 try:
-                    client.send(said[: chance.randint(0, len(said))])
+                    client.send(sent[: chance.randint(0, len(sent))])
                 except OSError:
                     break
             if chance.random() < 0.3:
                 client.close()
             elif chance.random() < 0.1:
                 client.shutdown(socket.SHUT_WR)
-            turn(loop)
+            run_loop(loop)
         if chance.random() < 0.2:
             with few_descriptors(clients[-1].fileno() + 2 if clients[-1].fileno() > 0 else 64):
-                turn(loop)
+                run_loop(loop)
         server.notify_watchers()
-        with socket.socket(socket.AF_UNIX) as asker:
-            asker.settimeout(10)
-            asker.connect(str(path))
-            asker.sendall(b'{"do": "stop", "force": true}\n')
-            before = len(heard)
-            while len(heard) == before:
+        with socket.socket(socket.AF_UNIX) as client:
+            client.settimeout(10)
+            client.connect(str(path))
+            client.sendall(b'{"do": "stop", "force": true}\n')
+            before = len(received)
+            while len(received) == before:
                 loop.turn()
-            assert asker.recv(100) == b'{"ok": true}\n'
+            assert client.recv(100) == b'{"ok": true}\n'
     finally:
         server.close()
         loop.close()
@@ -105,8 +105,8 @@ def control(trial: Trial) -> None:
             client.close()
 
 
-def turn(loop: SteppedLoop) -> None:
-    """Let everything be heard that was said."""
+def run_loop(loop: SteppedLoop) -> None:
+    """Let the server read what was sent."""
     for _ in range(5):
         loop.turn()
 
@@ -114,44 +114,44 @@ def turn(loop: SteppedLoop) -> None:
 @case
 def requests(trial: Trial) -> None:
     chance = trial.chance
-    parse_request(spoken(chance.choice(REQUESTS), chance), 0.0)
-    here, there = socket.socketpair()
-    with here, there:
-        here.settimeout(5)
-        body = spoken({"do": "start", "order": {"name": "x"}, "held": 0}, chance)
+    parse_request(encode_message(chance.choice(REQUESTS), chance), 0.0)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(5)
+        body = encode_message({"do": "start", "order": {"name": "x"}, "held": 0}, chance)
         size = chance.choice((len(body), len(body) - 1, 0, 2**32 - 1, 2**31, len(body) + 9))
-        there.sendall(damage(size.to_bytes(4), chance, most=1)[:4] + body)
-        there.close()
+        theirs.sendall(damage(size.to_bytes(4), chance, most=1)[:4] + body)
+        theirs.close()
         try:
-            receive_request(here, 10)
-        except (OSError, *NONSENSE):
+            receive_request(ours, 10)
+        except (OSError, *MALFORMED):
             pass
 
 
 @case
 def frames(trial: Trial) -> None:
-    """What a supervisor says to a host, in any pieces; who hears nonsense there hangs up."""
-    chance, hears = trial.chance, FrameParser()
-    said = b"".join(
+    """Parse the frames of a supervisor in any pieces; malformed ones raise known errors."""
+    chance, parser = trial.chance, FrameParser()
+    sent = b"".join(
         Frame(
             chance.choice((EVENT, {"do": "log", "incarnation": "worker.0 0 0", "at": 5})), b"x" * chance.randrange(9)
         ).encode()
         for _ in range(5)
     )
-    said = damage(said, chance) if chance.random() < 0.8 else said
+    sent = damage(sent, chance) if chance.random() < 0.8 else sent
     try:
-        while said:
+        while sent:
             size = chance.choice((1, 10, 1000))
-            for frame in hears.feed(said[:size]):
+            for frame in parser.feed(sent[:size]):
                 assert isinstance(frame.message, dict)
-            said = said[size:]
-    except NONSENSE:
+            sent = sent[size:]
+    except MALFORMED:
         pass
     with suppress(ValueError):
         incarnation_from_text(chance.choice(TEXTS))
     with suppress(ValueError):
-        read_report(Frame(load_json(spoken(EVENT, chance))))
-    with suppress(*NONSENSE):
+        read_report(Frame(load_json(encode_message(EVENT, chance))))
+    with suppress(*MALFORMED):
         launch_from_data(
             twist({"replica": {"id": "worker.0"}, "attempt": 0, "place": {}, "env": {}, "incarnation": 0}, chance)
         )
@@ -159,20 +159,20 @@ def frames(trial: Trial) -> None:
 
 @case
 def pods(trial: Trial) -> None:
-    """What an API server says of pods: statuses of a real one, of which one thing is another."""
+    """Read recorded statuses of pods in which some values are replaced."""
     chance = trial.chance
-    pod = chance.choice(seen("pods.jsonl"))["pod"]
+    pod = chance.choice(recorded("pods.jsonl"))["pod"]
     status = {**pod, "status": twist_texts(pod.get("status") or {}, chance)}
     for asked in (False, True):
         read_pod_status(status, now=2e9, deleted=chance.random() < 0.3, asked=asked)
     main_container(status), started_at(status)
-    event = chance.choice(seen("events.jsonl"))
+    event = chance.choice(recorded("events.jsonl"))
     read_event(twist_texts(event, chance))
     parse_quantity(chance.choice((*TEXTS, "1Gi", "100m", "1e3", "-1", "1e9999", "0.5Ki")))
 
 
 def twist_texts(value: Any, chance: Random) -> Any:
-    """The same, with other texts and with keys that are not there: a server keeps to the kinds of its API."""
+    """Return the value with other texts and missing keys; types are kept, as by an API server."""
     if isinstance(value, dict):
         kept = {key: each for key, each in value.items() if chance.random() > 0.05 or key in ("name", "type", "status")}
         return {key: twist_texts(each, chance) for key, each in kept.items()}
