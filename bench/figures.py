@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 HEAD = """# Figures
 
-RunOutput by `make bench`, not by hand. A ratio is drumline's figure against its peer's, measured in the same run, since
+Written by `make bench`, not by hand. A ratio is drumline's figure against its peer's, measured in the same run, since
 machines are noisy; seconds are of one machine ({machine}) on {day}.
 Rows of one command are of one run of it; other commands may have been run at another hour, on another such machine.
 A goal is the most that the ratio may be, or the least where it says so.
