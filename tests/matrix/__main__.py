@@ -1,4 +1,4 @@
-"""The whole matrix, or the cells that are named by a part of their name: `python -m matrix [WORDS]`."""
+"""Run the whole matrix, or the cells with all of the words in their names: `python -m matrix [WORDS]`."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def main(words: list[str]) -> int:
     if not words:
         write_page(PAGE, results, time.strftime("%Y-%m-%d", time.gmtime()))
     wrong = sum(bool(result.problems) for result in results)
-    print(f"{len(results)} cells, {wrong} wrong, {sum(bool(result.skipped) for result in results)} not tried")
+    print(f"{len(results)} cells, {wrong} wrong, {sum(bool(result.skipped) for result in results)} skipped")
     return 1 if wrong else 0
 
 
 def tell(result: Result) -> None:
-    word = "not tried" if result.skipped else "WRONG" if result.problems else "ok"
+    word = "skipped" if result.skipped else "WRONG" if result.problems else "ok"
     print(f"{word:9} {result.seconds:5.1f} s  {result.cell}: {result.skipped or result.seen}", flush=True)
     for problem in result.problems:
         print(f"          {problem}", flush=True)

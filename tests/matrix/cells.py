@@ -1,4 +1,4 @@
-"""The cells of the fault matrix: who comes to harm, when, and how; and a few that stand for all."""
+"""The cells of the fault matrix: replica, phase and fault; and a selection of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 from typing import NamedTuple
 
-# Who is in each line. In both the chief saves, and an evaluator looks at what it saved.
-LINES = {"mirrored": ("chief", "worker", "evaluator"), "ps": ("chief", "worker", "ps", "evaluator")}
+# The roles of each gang. In both the chief writes checkpoints, and an evaluator reads them.
+GANGS = {"mirrored": ("chief", "worker", "evaluator"), "ps": ("chief", "worker", "ps", "evaluator")}
 SUPERVISOR = "supervisor"
 
 BEFORE, FIRST, MIDDLE, SAVING, AFTER = PHASES = (
@@ -23,49 +23,49 @@ FROM_OUTSIDE = ("KILL", "STOP", "network cut", SUPERVISOR_KILL)
 
 
 class Cell(NamedTuple):
-    """One harm."""
+    """One fault in one role and phase."""
 
-    line: str
+    gang: str
     role: str
     phase: str
     fault: str
 
     def __str__(self) -> str:
-        return f"{self.line} {self.role}: {self.fault}, {self.phase}"
+        return f"{self.gang} {self.role}: {self.fault}, {self.phase}"
 
     @property
     def victim(self) -> str:
-        """Whose process it happens to, or who waits while it happens to the supervisor."""
+        """The replica with the fault, or the one that waits during a fault of the supervisor."""
         if self.role != SUPERVISOR:
             return f"{self.role}.0"
         return "worker.0" if self.phase == AFTER else "chief.0"
 
 
 def all_cells() -> Iterator[Cell]:
-    """Every cell that makes sense."""
-    for line, roles in LINES.items():
+    """Yield every possible cell."""
+    for gang, roles in GANGS.items():
         for role, phase, fault in product(roles, PHASES, FAULTS):
-            cell = Cell(line, role, phase, fault)
-            if why_not(cell) is None:
+            cell = Cell(gang, role, phase, fault)
+            if why_impossible(cell) is None:
                 yield cell
-        yield from (Cell(line, SUPERVISOR, phase, SUPERVISOR_KILL) for phase in PHASES)
+        yield from (Cell(gang, SUPERVISOR, phase, SUPERVISOR_KILL) for phase in PHASES)
 
 
-def why_not(cell: Cell) -> str | None:
-    """Why a cell makes no sense, if it does not."""
+def why_impossible(cell: Cell) -> str | None:
+    """Return why a cell is impossible; None if it is possible."""
     if cell.phase == AFTER and cell.role == "chief":
-        return "the chief is gone by then"
+        return "the chief has already ended"
     if cell.fault == "network cut" and cell.role == "evaluator":
-        return "an evaluator speaks with nobody"
-    if cell.fault == "disk full" and cell.line == "ps" and cell.role in ("worker", "ps"):
-        return "who only serves writes nothing"
+        return "an evaluator has no peers"
+    if cell.fault == "disk full" and cell.gang == "ps" and cell.role in ("worker", "ps"):
+        return "workers and ps write nothing"
     if cell.fault == "disk full" and cell.phase not in (MIDDLE, SAVING):
         return "nothing is written then"
     return None
 
 
 def choose(cells: Sequence[Cell], number: int) -> list[Cell]:
-    """So many cells with each role, phase and fault, in which most pairs of these occur; always the same ones."""
+    """Return `number` cells with each role, phase and fault, in which most pairs of these occur; deterministic."""
     shown: set[str] = set()
     paired: set[tuple[str, str]] = set()
     chosen: list[Cell] = []
@@ -81,10 +81,10 @@ def choose(cells: Sequence[Cell], number: int) -> list[Cell]:
 
 
 def parts(cell: Cell) -> tuple[str, str, str]:
-    """Who, when and how."""
-    return f"{cell.line} {cell.role}", cell.phase, cell.fault
+    """Return gang and role, phase, and fault."""
+    return f"{cell.gang} {cell.role}", cell.phase, cell.fault
 
 
 def pairs(cell: Cell) -> set[tuple[str, str]]:
-    """What a cell shows together."""
+    """Return the pairs of parts of a cell."""
     return set(combinations(parts(cell), 2))

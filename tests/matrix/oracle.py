@@ -1,4 +1,4 @@
-"""What must come of a cell, worked out from what the pages promise and from nothing that was seen."""
+"""The expected result of a cell, derived from the documentation and never from a run."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ LOSSES = {step: 1 / (1 + step / 10) for step in range(1, STEPS + 1)}
 
 
 class Expected(NamedTuple):
-    """How a run must end, what it must name as the cause, and where it must go on."""
+    """The expected end of a run, its cause, and the step at which it continues."""
 
     phase: Phase
-    unit: str = ""  # who is started again: the line, one replica, several; nobody
-    named: tuple[str, ...] = ()  # who may be named as the cause; nobody, if there is none
+    unit: str = ""  # what is started again: the gang, one replica, several; empty for nothing
+    named: tuple[str, ...] = ()  # replicas that may be named as the cause; "" for none; empty without a cause
     failures: tuple[str, ...] = ()  # the class, or one of these
-    resumes_at: tuple[int, ...] = ()  # the first step behind the restart, or one of these; none if nobody takes one
+    resumes_at: tuple[int, ...] = ()  # the first step after the restart, or one of these; empty without a step
     trained: bool = True  # all steps have been taken
-    warns: bool = False  # it is said why the training goes on without somebody, or is not started again
+    warns: bool = False  # a warning states why training continues without a replica, or is not restarted
 
 
 GOES_ON = Expected(Phase.FINISHED)
 
 
 def expect(cell: Cell) -> Expected:
-    """What must come of this."""
-    if cell.role == SUPERVISOR or cell.phase == AFTER:
-        return GOES_ON  # whoever supervises, and whatever falls when the chief is done
+    """Return what is expected of a cell."""
+    if cell.role == SUPERVISOR or cell.phase == AFTER:  # faults after the chief's success have no effect
+        return GOES_ON
     if cell.role == "evaluator":
         return GOES_ON._replace(warns=cell.fault not in ("exit 0", "STOP"))
     if cell.role == "chief" and cell.fault == "exit 0":
-        return GOES_ON._replace(trained=False)  # the chief decides, and says that it is done
+        return GOES_ON._replace(trained=False)  # the chief's exit decides
     failures = classes(cell)
     if not is_retried(failures):
         return Expected(Phase.FAILED, "", named(cell), failures, trained=False, warns=failures == ("early",))
     unit = unit_of(cell)
-    steps = () if unit == "worker" else resumes_at(cell)  # the chief goes on when a worker is back
+    steps = () if unit == "worker" else resumes_at(cell)  # the chief continues when the worker is back
     return Expected(Phase.FINISHED, unit, named(cell), failures, steps)
 
 
 def classes(cell: Cell) -> tuple[str, ...]:
-    """The class of failure; of a silence before the line has met, either of two, as it is heard."""
+    """Return the possible classes of failure; before the rendezvous, a silent replica may be of either of two."""
     if cell.fault == "OOM":
         return ("out_of_memory",)
     if cell.fault in ("STOP", "network cut"):
@@ -52,33 +52,33 @@ def classes(cell: Cell) -> tuple[str, ...]:
     if cell.fault == "exit 1" and cell.phase in (BEFORE, FIRST):
         return ("early",)
     if cell.fault == "exit 0":
-        return ("rendezvous", "hang", "crash")  # it is missed, one way or the other
+        return ("rendezvous", "hang", "crash")  # its absence is noticed in one of these ways
     return ("crash",)
 
 
 def is_retried(failures: tuple[str, ...]) -> bool:
-    """Out of memory is not, unless asked; nor is user code that fails by itself before the first step."""
+    """Return False for out of memory, which needs an option, and for user code that fails before the first step."""
     return failures not in (("out_of_memory",), ("early",))
 
 
 def named(cell: Cell) -> tuple[str, ...]:
-    """Who is named. Of two that cannot hear each other, nobody can say which was cut off."""
+    """Return the replicas that may be named. Of two without a connection, the one that was cut off is unknown."""
     return (cell.victim, "") if cell.fault == "network cut" else (cell.victim,)
 
 
 def unit_of(cell: Cell) -> str:
-    """Who starts again: who mirror each other fall together; who serve live apart, once there was a step.
+    """Return what starts again: a mirrored gang as a whole; with parameter servers, single roles after the first step.
 
-    What does not get on, or is missed, has not fallen: it is the line that is given up.
+    Without a failed replica (no progress, or a missing replica) the whole gang starts again.
     """
     silent = cell.fault in ("STOP", "network cut") or (cell.fault == "exit 0" and cell.role == "worker")
-    if cell.line == "mirrored" or cell.phase in (BEFORE, FIRST) or silent:
-        return "line"
+    if cell.gang == "mirrored" or cell.phase in (BEFORE, FIRST) or silent:
+        return "gang"
     return "chief, ps and worker" if cell.role == "ps" else cell.role
 
 
 def resumes_at(cell: Cell) -> tuple[int, ...]:
-    """Behind the last checkpoint that was whole. To write one on parameter servers, the chief may not need a worker."""
-    if cell.phase == SAVING and cell.line == "ps" and cell.role == "worker":
+    """Return the steps after the last complete checkpoint; with parameter servers, the chief may write one alone."""
+    if cell.phase == SAVING and cell.gang == "ps" and cell.role == "worker":
         return EVERY + 1, 2 * EVERY + 1
     return ({BEFORE: 1, FIRST: 1, MIDDLE: EVERY + 1, SAVING: EVERY + 1}[cell.phase],)

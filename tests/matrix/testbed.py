@@ -1,4 +1,4 @@
-"""Where the matrix is tried: how a line is started there, and how it comes to harm from outside."""
+"""The environment of the matrix: start a gang, and inject faults from outside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drumline.run.state import RunState
 from drumline.runtime.lock import is_locked
 from drumline.supervise.site import site_of
 from integration.local.test_limits import find_limits
-from matrix.cells import LINES, SUPERVISOR_KILL, Cell
+from matrix.cells import GANGS, SUPERVISOR_KILL, Cell
 from matrix.oracle import expect
 from scaffold.environments import find_python
 from scaffold.processes import kill_and_wait, pids
@@ -25,13 +25,13 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import COMMAND, Run, Workspace, mounted
 
 SCRIPT = Path(__file__).with_name("training.py")
-HARMS = {"KILL": Fault.KILL, "STOP": Fault.PAUSE, "network cut": Fault.CUT}
-# Longer than a slow start on a busy machine is quiet or a harm from outside takes, and much shorter than the line bears
-# a peer that does not answer.
+INJECTED = {"KILL": Fault.KILL, "STOP": Fault.PAUSE, "network cut": Fault.CUT}
+# Longer than a slow start on a busy machine is silent or the injection of a fault takes, and much shorter than the
+# timeouts of the framework for a peer that does not answer.
 PROGRESS_SECONDS = 10
-# Longer than who waits for a harm may have to: who has come to harm is quiet, and not only late for the others.
+# Longer than the injection of a fault takes: only the faulty replica is silent for so long.
 MEETING_SECONDS = 30
-# Where nobody has to notice a silence: there it is the machine that is away for a while.
+# For cells without a silent replica: a slow machine must not be mistaken for one.
 PATIENT_SECONDS = 300
 GRACE_SECONDS = 2
 LIMIT = "900MiB"
@@ -39,50 +39,50 @@ DISK = "16m"
 
 
 class Trial(Protocol):
-    """A line of the matrix that goes on."""
+    """A gang of a cell while it runs."""
 
     def state(self) -> RunState:
-        """Where its run stands."""
+        """Return the state of its run."""
         ...
 
     def log(self, replica: str, attempt: int, incarnation: int) -> str:
-        """What one life of a replica said."""
+        """Return the log of one incarnation of a replica."""
         ...
 
-    def has(self, name: str) -> bool:
-        """Whether somebody of the line has said this, by a file in the output folder."""
+    def has_mark(self, name: str) -> bool:
+        """Return whether the output folder has this file, which a replica writes as a mark."""
         ...
 
-    def say(self, name: str) -> None:
-        """Say this to everybody of the line."""
+    def mark(self, name: str) -> None:
+        """Write this file into the output folder, for all replicas."""
         ...
 
-    def hurt(self, replica: str, fault: str) -> None:
-        """Do this from outside; return when it is done."""
+    def inject(self, replica: str, fault: str) -> None:
+        """Inject a fault from outside; return when it is done."""
         ...
 
     def is_gone(self, replica: str) -> bool:
-        """Whether this replica's first life is over."""
+        """Return whether this replica's first incarnation has ended."""
         ...
 
     def left(self) -> list[str]:
-        """What is alive of it."""
+        """Return what is still running of it."""
         ...
 
     def end(self) -> None:
-        """End what is left of it, however it was left."""
+        """Stop what is left of it, in any state."""
         ...
 
 
 class MatrixTestBed(Protocol):
-    """A place with an engine where the matrix can be tried."""
+    """An environment with an engine in which the matrix can run."""
 
-    def why_not(self, cell: Cell) -> str | None:
-        """Why this cell cannot be tried here; None if it can."""
+    def why_skipped(self, cell: Cell) -> str | None:
+        """Return why this cell cannot run here; None if it can."""
         ...
 
     def start(self, cell: Cell, stack: ExitStack) -> Trial:
-        """Start a line for a cell; what has to be undone behind it is put on the stack."""
+        """Start the gang of a cell; register what has to be cleaned up on the stack."""
         ...
 
 
@@ -91,16 +91,16 @@ class LocalMatrixTestBed:
 
     def __init__(self, folder: Path) -> None:
         self.workspace = Workspace(folder)
-        self.workspace.env.pop("PYTHONPATH", None)  # a relative one would keep everybody from starting warm
+        self.workspace.env.pop("PYTHONPATH", None)  # a relative one would prevent warm starts
         self.python = find_python("tensorflow")
 
-    def why_not(self, cell: Cell) -> str | None:
+    def why_skipped(self, cell: Cell) -> str | None:
         if cell.fault == "OOM" and find_limits() is None:
-            return "no memory limit is kept here"
+            return "no memory limit is enforced on this machine"
         if cell.fault == "network cut" and (refused := find_network_problem()):
             return refused
         if cell.fault == "disk full" and os.geteuid() != 0:
-            return "nothing may be mounted here"
+            return "mounting needs root"
         return None
 
     def start(self, cell: Cell, stack: ExitStack) -> LocalTrial:
@@ -115,7 +115,7 @@ class LocalMatrixTestBed:
         return LocalTrial(Run(self.workspace, done.stdout.strip()), folder)
 
     def _spec(self, cell: Cell, folder: Path, stack: ExitStack) -> str:
-        roles = dict.fromkeys(LINES[cell.line], "1")
+        roles = dict.fromkeys(GANGS[cell.gang], "1")
         more = []
         if cell.fault == "OOM":
             roles[cell.role] = f"{{resources: {{memory: {LIMIT}}}}}"
@@ -158,28 +158,28 @@ class LocalTrial:
         return self.run.state
 
     def log(self, replica: str, attempt: int, incarnation: int) -> str:
-        life = f"{replica}+{incarnation}" if incarnation else replica
-        path = self.run.path / f"attempts/{attempt}/{life}/log"
+        name = f"{replica}+{incarnation}" if incarnation else replica
+        path = self.run.path / f"attempts/{attempt}/{name}/log"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def has(self, name: str) -> bool:
+    def has_mark(self, name: str) -> bool:
         return (self.run.folder.output_dir / name).exists()
 
-    def say(self, name: str) -> None:
+    def mark(self, name: str) -> None:
         (self.run.folder.output_dir / name).touch()
 
-    def hurt(self, replica: str, fault: str) -> None:
+    def inject(self, replica: str, fault: str) -> None:
         if fault == SUPERVISOR_KILL:
             kill_and_wait(wait_until(self.run.supervisor))
-            wait_until(lambda: not is_locked(self.run.folder.lock_file))  # a fork of it may have it a moment longer
+            wait_until(lambda: not is_locked(self.run.folder.lock_file))  # a fork of it may hold it a moment longer
             answer = self.run.workspace.run("supervise", self.run.id)
             assert answer.code == 0, answer
             return
-        self.run.pid(replica)  # the chief may have come so far before it has a process
+        self.run.pid(replica)  # the chief may reach the phase before the replica has a process
         state, name = self.state(), ReplicaId.parse(replica)
         engine = LocalEngine(site_of(self._folder), dict(os.environ))
-        life = f"{replica}+{state.replicas[name].incarnation}" if state.replicas[name].incarnation else replica
-        engine.fault_injector().inject(self.run.path / f"attempts/{state.attempt}/{life}", name, HARMS[fault])
+        label = f"{replica}+{state.replicas[name].incarnation}" if state.replicas[name].incarnation else replica
+        engine.fault_injector().inject(self.run.path / f"attempts/{state.attempt}/{label}", name, INJECTED[fault])
         if fault == "KILL":
             wait_until(lambda: self.is_gone(replica))
 
@@ -192,7 +192,7 @@ class LocalTrial:
         return [*marks, *kept]
 
     def _mark(self, pid: int) -> str:
-        """What says that a process is of this run."""
+        """Return the variable that marks a process of this run; empty if it has none."""
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -201,5 +201,5 @@ class LocalTrial:
         return next((each.decode() for each in environment if each.startswith(own)), "")
 
     def end(self) -> None:
-        """End what is left of it, however it was left."""
+        """Stop what is left of it, in any state."""
         self.run.workspace.run("kill", "--force", self.run.id)

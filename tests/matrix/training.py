@@ -1,8 +1,9 @@
-"""A small real training that comes to harm where it is told: ten steps, a checkpoint at every fourth.
+"""A small real training with one fault: ten steps, a checkpoint at every fourth.
 
-Runs as any role of a mirrored line, or of one with parameter servers. What happens to whom and when are parameters of
-its run: `victim`, `phase`, `fault`. It happens once in a run. All speak by files in the output folder: a phase is
-`reached`, the victim `suffers`, and when the harm is done, others hear that it is `hurt`, and who lives may `go` on.
+Runs as any role of a mirrored gang, or of one with parameter servers. Parameters of the run are the faulty replica,
+the phase and the fault: `victim`, `phase`, `fault`. The fault is injected once in a run. Replicas and the test
+synchronize by files in the output folder: the phase is `reached`, the fault is `injecting` and then `injected`, and
+the remaining replicas may `go` on.
 """
 
 import json
@@ -19,8 +20,8 @@ from tensorflow.python.eager import context
 
 STEPS, EVERY = 10, 4
 MID_EPOCH = 6
-# Whoever supervises is to notice a silence first, however busy the machine; what TensorFlow says of one is known from
-# tests/cascades. Of two that both say it, nobody could tell who was silent.
+# The supervisor has to notice a silent replica before TensorFlow does, however busy the machine. TensorFlow's messages
+# are covered by tests/cascades; if both replicas print them, the silent one cannot be told apart.
 HEARTBEAT_MS = 60_000
 
 HERE = Path(os.environ["OUTPUT_DIR"])
@@ -29,34 +30,34 @@ TASK = {name: os.environ[name.upper()] for name in ("victim", "phase", "fault")}
 ROLE = os.environ["DRUMLINE_ROLE"]
 ME = f"{ROLE}.{os.environ['DRUMLINE_INDEX']}"
 IS_VICTIM = TASK["victim"] == ME
-IS_AGAIN = (HERE / "suffers").exists()  # the harm was done before this process began
+IS_AGAIN = (HERE / "injecting").exists()  # the fault was injected before this process started
 SERVES = ROLE in ("worker", "ps") and "ps" in json.loads(os.environ.get("TF_CONFIG", "{}")).get("cluster", {})
 FROM_OUTSIDE = ("KILL", "STOP", "network cut", "supervisor KILL")
 
 
 def reach(phase: str) -> None:
-    """Come to a phase: if harm is to be done then and was not done before, wait until it is."""
+    """Enter a phase; if the fault belongs to it and was not injected before, wait until it is."""
     if TASK["phase"] != phase:
         return
-    # The chief leads servers and the evaluator, who have no steps of their own.
+    # For servers and the evaluator, which take no steps, the chief's phase counts.
     if IS_VICTIM or (ROLE == "chief" and phase != "before rendezvous"):
         (HERE / "reached").touch()
     if IS_VICTIM:
-        suffer()
+        inject()
     else:
-        wait_for((HERE / "hurt").exists)
+        wait_for((HERE / "injected").exists)
 
 
-def suffer() -> None:
-    """Do the harm to this process, or wait for whoever does it."""
+def inject() -> None:
+    """Inject the fault into this process, or wait until it is injected from outside."""
     fault = TASK["fault"]
     if fault in FROM_OUTSIDE:
         wait_for(lambda: IS_AGAIN or (HERE / "go").exists())
         return
     try:
-        (HERE / "suffers").touch(exist_ok=False)
+        (HERE / "injecting").touch(exist_ok=False)
     except FileExistsError:
-        return  # once is enough
+        return  # it was injected before
     if fault.startswith("exit "):
         sys.stdout.flush()
         os._exit(int(fault.removeprefix("exit ")))
@@ -66,20 +67,20 @@ def suffer() -> None:
             hoard.append(bytearray(os.urandom(1)) * (16 << 20))
     if fault == "disk full":
         with (SAVED / "filler").open("wb") as filler:
-            (SAVED / "filler").unlink()  # the room is given back when this process ends
+            (SAVED / "filler").unlink()  # the space is freed when this process ends
             while True:
                 filler.write(bytes(1 << 20))
 
 
-def suffer_later() -> None:
-    """What serves has no phases of its own: it suffers when the chief has come to one, or is gone."""
+def inject_later() -> None:
+    """Inject the fault into a server or evaluator when the chief has reached the phase, or has ended."""
     wait_for((HERE / "reached").exists)
     try:
-        suffer()
+        inject()
     except OSError:
         traceback.print_exc()
         sys.stderr.flush()
-        os._exit(1)  # as a script ends that fails; its main thread only serves
+        os._exit(1)  # as a failing script exits; the main thread only serves
 
 
 def serve() -> None:
@@ -89,7 +90,7 @@ def serve() -> None:
 
 
 def evaluate() -> None:
-    """Look at each checkpoint until the last, and write down what it is worth."""
+    """Read each checkpoint until the last, and write a score for it."""
     seen = 0
     while seen < STEPS:
         step = saved_step()
@@ -102,26 +103,26 @@ def evaluate() -> None:
 
 
 def saved_step() -> int:
-    """The step of the last checkpoint that is whole."""
+    """Return the step of the last complete checkpoint."""
     latest = SAVED / "latest"
     return int(latest.read_text()) if latest.exists() else 0
 
 
 def commit(number: int) -> None:
-    """Make a checkpoint count."""
+    """Make a checkpoint the latest one."""
     part = SAVED / "latest.part"
     part.write_text(str(number))
     part.replace(SAVED / "latest")
     print(f"saved {number}", flush=True)
 
 
-def wait_for(look) -> None:
-    while not look():
+def wait_for(is_true) -> None:
+    while not is_true():
         time.sleep(0.01)
 
 
 def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:
-    """Take the steps; everybody writes a checkpoint, and when all have, the chief makes it count."""
+    """Take the steps; all write their parts of a checkpoint, and when all have, the chief commits it."""
     with strategy.scope():
         weight = tf.Variable(0.0)
     step = tf.Variable(0)
@@ -147,8 +148,8 @@ def train(strategy: tf.distribute.Strategy, run_step, meet) -> None:
             meet(number)
 
 
-def bear_silence() -> None:
-    """What the strategy would ask for, with more time between heartbeats."""
+def configure_heartbeats() -> None:
+    """Configure the coordination service as the strategy does, with a longer heartbeat timeout."""
     jobs = [context.coordination_config_pb2.CoordinatedJob(name=role, num_tasks=1) for role in ("chief", "worker")]
     context.context().configure_coordination_service(
         "standalone", "/job:chief/replica:0/task:0", heartbeat_timeout_in_ms=HEARTBEAT_MS, coordinated_jobs=jobs
@@ -156,17 +157,17 @@ def bear_silence() -> None:
 
 
 def mirrored() -> None:
-    bear_silence()
+    configure_heartbeats()
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which the strategy keeps from ending anybody
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the strategy ignores it
 
     @tf.function
-    def all_are_there():
+    def wait_for_all():
         return strategy.run(lambda: tf.distribute.get_replica_context().all_reduce("SUM", 1.0))
 
     def meet(number):
-        """Make a checkpoint count when everybody has written it; nobody goes on, or leaves, before it does."""
-        all_are_there()
+        """Commit a checkpoint when all have written it; no replica continues, or exits, before."""
+        wait_for_all()
         (HERE / f"met-{number}-{ME}").touch()
         if ROLE == "chief":
             wait_for(lambda: len(list(HERE.glob(f"met-{number}-*"))) == strategy.num_replicas_in_sync)
@@ -186,7 +187,7 @@ def mirrored() -> None:
 
     train(strategy, run_step, meet)
     if IS_VICTIM and TASK["phase"] == "after success":
-        suffer_later()
+        inject_later()
 
 
 def coordinate() -> None:
@@ -207,11 +208,11 @@ def coordinate() -> None:
 def main() -> None:
     after_success = TASK["phase"] == "after success"
     if IS_VICTIM and after_success:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # or it would be gone before anything can happen to it
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # or it would end before the fault is injected
     reach("before rendezvous")
     if SERVES or ROLE == "evaluator":
         if IS_VICTIM and not IS_AGAIN:
-            threading.Thread(target=suffer_later, daemon=True).start()
+            threading.Thread(target=inject_later, daemon=True).start()
         serve() if SERVES else evaluate()
     elif "ps" in json.loads(os.environ["TF_CONFIG"])["cluster"]:
         coordinate()
@@ -219,7 +220,7 @@ def main() -> None:
         mirrored()
     print("done", flush=True)
     sys.stdout.flush()
-    os._exit(0)  # TensorFlow's own way out may wait for peers that are gone
+    os._exit(0)  # TensorFlow's exit handlers may wait for peers that have ended
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""One cell, tried for real, and what was wrong about it."""
+"""Run one cell, and compare the result with what is expected."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from scaffold.waiting import wait_until
 
 _STEP = re.compile(r"^step (\d+) loss ([\d.]+)$", re.MULTILINE)
 _SAVED = re.compile(r"^saved (\d+)$", re.MULTILINE)
-_FELL = re.compile("continues without it|not started again")
+_CONTINUES = re.compile("continues without it|not started again")
 CHIEF = ReplicaId("chief", 0)
 
 
 class Result(NamedTuple):
-    """What came of a cell."""
+    """The result of a cell."""
 
     cell: Cell
     expected: Expected
     problems: tuple[str, ...]
     seconds: float
-    seen: str = ""  # in a word
-    skipped: str = ""  # why it was not tried
+    seen: str = ""  # summary
+    skipped: str = ""  # the reason
 
 
 def try_cell(testbed: MatrixTestBed, cell: Cell) -> Result:
-    """Start a line, let it come to harm, wait for its end, and compare that with what had to come of it."""
+    """Start a gang, inject the fault, wait for the end of the run, and compare it with what is expected."""
     expected = expect(cell)
-    if why := testbed.why_not(cell):
+    if why := testbed.why_skipped(cell):
         return Result(cell, expected, (), 0.0, skipped=why)
     began = time.monotonic()
     with ExitStack() as stack:
         trial = testbed.start(cell, stack)
         try:
-            harm(trial, cell)
+            inject(trial, cell)
             wait_until(lambda: trial.state().phase.is_final)
             problems = list(compare(trial, cell, expected))
         except (AssertionError, DrumlineError) as error:
@@ -53,20 +53,20 @@ def try_cell(testbed: MatrixTestBed, cell: Cell) -> Result:
         return Result(cell, expected, tuple(problems), time.monotonic() - began, describe(trial.state()))
 
 
-def harm(trial: Trial, cell: Cell) -> None:
-    """Let it happen: what comes from outside when the phase is reached, and the phase that only we can see."""
+def inject(trial: Trial, cell: Cell) -> None:
+    """Inject the faults that come from outside, when the phase is reached; wait for the others."""
     if cell.phase == AFTER:
         wait_until(lambda: has_succeeded(trial.state()))
-        trial.say("reached")
-    wait_until(lambda: trial.has("reached"))
+        trial.mark("reached")
+    wait_until(lambda: trial.has_mark("reached"))
     if cell.fault in FROM_OUTSIDE:
-        trial.say("suffers")
-        trial.hurt(cell.victim, cell.fault)
+        trial.mark("injecting")
+        trial.inject(cell.victim, cell.fault)
     else:
         wait_until(lambda: trial.is_gone(cell.victim))
-    trial.say("hurt")
+    trial.mark("injected")
     if cell.fault in ("network cut", SUPERVISOR_KILL):
-        trial.say("go")
+        trial.mark("go")
 
 
 def has_succeeded(state: RunState) -> bool:
@@ -76,21 +76,21 @@ def has_succeeded(state: RunState) -> bool:
 
 
 def compare(trial: Trial, cell: Cell, expected: Expected) -> list[str]:
-    """What is otherwise than it had to be."""
+    """Return the differences from what is expected."""
     state, wrong = trial.state(), []
     if state.phase is not expected.phase:
         wrong.append(f"{state.phase}, and not {expected.phase}")
     causes = causes_of(state)
     accepted = [[name] for name in expected.named] or [[]]
     if [str(cause.replica or "") for cause in causes] not in accepted:
-        wrong.append(f"named {[str(cause.replica) for cause in causes]}, and not {expected.named or 'nobody'}")
+        wrong.append(f"named {[str(cause.replica) for cause in causes]}, and not {expected.named or 'no replica'}")
     elif causes and causes[0].failure not in expected.failures:
         wrong.append(f"it was {causes[0].failure}, and not {' or '.join(expected.failures)}")
-    said = [warning for warning in state.warnings if cell.victim in warning and _FELL.search(warning)]
+    said = [warning for warning in state.warnings if cell.victim in warning and _CONTINUES.search(warning)]
     if expected.warns != bool(said):
         wrong.append(f"warnings: {state.warnings}")
     if units_of(state) != ([expected.unit] if expected.unit else []):
-        wrong.append(f"started again: {units_of(state) or 'nobody'}, and not {expected.unit or 'nobody'}")
+        wrong.append(f"started again: {units_of(state) or 'nothing'}, and not {expected.unit or 'nothing'}")
     wrong += compare_steps(trial, state, expected)
     try:
         wait_until(lambda: not trial.left(), 60)
@@ -100,8 +100,10 @@ def compare(trial: Trial, cell: Cell, expected: Expected) -> list[str]:
 
 
 def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str]:
-    """The chief's steps: the curve of a run that nothing happened to, and where it went on."""
-    logs = [trial.log("chief.0", attempt, life) for attempt in range(state.attempt + 1) for life in range(4)]
+    """Compare the chief's steps: the losses of a run without faults, and the steps at which it continued."""
+    logs = [
+        trial.log("chief.0", attempt, incarnation) for attempt in range(state.attempt + 1) for incarnation in range(4)
+    ]
     wrong, taken, saved, began = [], set[int](), 0, list[int]()
     for log in logs:
         steps = {int(step): float(loss) for step, loss in _STEP.findall(log)}
@@ -121,19 +123,19 @@ def compare_steps(trial: Trial, state: RunState, expected: Expected) -> list[str
 
 
 def units_of(state: RunState) -> list[str]:
-    """Who started again, each time: the line, or those who did while the others went on."""
-    apart = [listed(sorted({name.role for name in revival.replicas})) for revival in state.revivals]
-    return [*apart, *["line"] * state.attempt]
+    """Return what started again, each time: the gang, or single roles while the others went on."""
+    single = [listed(sorted({name.role for name in revival.replicas})) for revival in state.revivals]
+    return [*single, *["gang"] * state.attempt]
 
 
 def causes_of(state: RunState) -> tuple[Cause, ...]:
-    """Everything that a run names as the cause of a fall."""
+    """Return every cause that a run has recorded."""
     last = (state.ending.cause,) if state.ending and state.ending.cause else ()
     return (*(revival.cause for revival in state.revivals), *state.causes, *last)
 
 
 def describe(state: RunState) -> str:
-    """`FINISHED; line: worker.0 crash`."""
-    causes = ", ".join(f"{cause.replica or 'nobody'} {cause.failure}" for cause in causes_of(state))
+    """Return a summary such as `FINISHED; gang: worker.0 crash`."""
+    causes = ", ".join(f"{cause.replica or 'no replica'} {cause.failure}" for cause in causes_of(state))
     again = ", ".join(units_of(state))
     return "; ".join(part for part in (state.phase.value, f"{again}: {causes}" if again else causes) if part)
