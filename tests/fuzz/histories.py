@@ -28,7 +28,7 @@ from fuzz.cases import Trial, case
 from scaffold.decisions import fold, step
 from scaffold.gangs import gang
 from scaffold.simulation import SimulatedRun
-from unit.run.test_machine_properties import check_end, let_it_end, live
+from unit.run.test_machine_properties import check_end, let_it_end, simulate
 
 GANGS = (
     "worker",
@@ -64,7 +64,7 @@ def make_plan(chance: Random) -> Plan:
 def history(trial: Trial) -> None:
     """Check that a run ends once, for the right reason and within its budgets; later events change nothing."""
     simulated = SimulatedRun(make_plan(trial.chance))
-    live(simulated, trial.chance)
+    simulate(simulated, trial.chance)
     let_it_end(simulated)
     check_end(simulated)
     cut = trial.chance.randint(0, len(simulated.journal))
@@ -85,7 +85,7 @@ def shaken(trial: Trial) -> None:
     events: list[Event] = []
     for each in (plan, make_plan(chance)):
         simulated = SimulatedRun(each)
-        live(simulated, chance)
+        simulate(simulated, chance)
         events += (
             simulated.journal if each is plan else chance.sample(simulated.journal, min(len(simulated.journal), 5))
         )

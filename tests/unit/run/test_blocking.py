@@ -1,8 +1,8 @@
-"""Who holds up a line, by stacks that were recorded from lines that really hung.
+"""The replica that blocks a gang, by stacks that were recorded from real gangs that hung.
 
-`stacks/*.txt`: two ranks of torch on gloo, of JAX and of TensorFlow's MultiWorkerMirroredStrategy, and a line with a
-parameter server, whose second rank did what the name of the file says, as py-spy 0.4.3 saw them with (`native`) and
-without (`plain`) native frames, or as Python printed them when it was aborted (`aborted`).
+`stacks/*.txt`: two ranks of torch on gloo, of JAX and of TensorFlow's MultiWorkerMirroredStrategy, and a gang with a
+parameter server. The second rank did what the name of the file states. The stacks are those of py-spy 0.4.3 with
+(`native`) and without (`plain`) native frames, or those that Python printed when it was aborted (`aborted`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHIEF, FIRST, SECOND, THIRD = (
 
 
 def recorded(scene: str, form: str) -> dict[ReplicaId, str]:
-    """The stacks of a line in one of the forms, by replica."""
+    """Return the stacks of a gang in one of the forms, by replica."""
     parts = re.split(r"(?m)^=== (\w+) (\w+\.\d+)\n", (STACKS / f"{scene}.txt").read_text())[1:]
     texts = zip(parts[::3], parts[1::3], parts[2::3], strict=True)
     return {ReplicaId.parse(name): text for each, name, text in texts if each == form}
@@ -66,11 +66,11 @@ def activities(scene: str, form: str, stopped: frozenset[ReplicaId] = frozenset(
         ("tensorflow-early", "plain", "worker.1 is in main (tf_line.py:26), worker.0 waits in ensure_initialized"),
     ],
 )
-def test_whoever_is_not_where_the_others_wait_is_the_culprit(scene: str, form: str, message: str) -> None:
+def test_the_replica_that_is_not_where_the_others_wait_blocks_the_gang(scene: str, form: str, message: str) -> None:
     assert find_blocking_replica(activities(scene, form)) == Diagnosis(SECOND, message)
 
 
-def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
+def test_a_stopped_replica_blocks_the_gang_wherever_it_was() -> None:
     message = "worker.1 is stopped (torch_line.py:20), worker.0 waits in all_reduce"
     assert find_blocking_replica(activities("torch-stop", "native", frozenset((SECOND,)))) == Diagnosis(SECOND, message)
 
@@ -81,9 +81,11 @@ def test_who_is_stopped_is_the_culprit_wherever_it_was() -> None:
         ("distribute/coordinator/values.py", "_wait_and_maybe_error", "distribute/coordinator/values.py", "fetch"),
         ("eager/context.py", "add_c_function", "checkpoint/checkpoint.py", "write"),
     ],
-    ids=["for a step of a worker", "for servers that are to know a function"],
+    ids=["for a step of a worker", "for servers that receive a function"],
 )
-def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, str, str, str]) -> None:
+def test_a_chief_that_waits_for_its_parameter_servers_does_not_block_the_gang(
+    frames: tuple[str, str, str, str],
+) -> None:
     inner, wait, outer, call = frames
     library = "/env/lib/python3.11/site-packages/tensorflow/python"
     chief = f"""Thread 0x00007f (most recent call first):
@@ -97,12 +99,12 @@ def test_a_chief_that_waits_for_its_servers_is_not_to_blame(frames: tuple[str, s
     assert find_blocking_replica(found).replica is None
 
 
-def test_who_is_stopped_needs_no_stack() -> None:
+def test_a_stopped_replica_needs_no_stack() -> None:
     found = {**activities("jax-stop", "native"), SECOND: read_activity("", is_stopped=True)}
     assert find_blocking_replica(found) == Diagnosis(SECOND, "worker.1 is stopped, worker.0 waits in process_allgather")
 
 
-def test_a_parameter_server_that_never_serves_is_the_culprit_and_who_serves_is_not() -> None:
+def test_a_parameter_server_that_never_serves_blocks_the_gang() -> None:
     found = activities("tensorflow-ps", "native")
     assert found[FIRST].kind is ActivityKind.SERVES
     message = "ps.0 is in sleep (ps_line.py:6), chief.0 waits in ensure_initialized"
@@ -125,7 +127,7 @@ SERVES, UNKNOWN, STOPPED = (
 
 
 @pytest.mark.parametrize(
-    ("found", "culprit", "message"),
+    ("found", "replica", "message"),
     [
         ({FIRST: at("sleep")}, FIRST, "worker.0 is in sleep (train.py:3)"),
         ({FIRST: UNKNOWN}, FIRST, "worker.0 shows no stack"),
@@ -150,12 +152,12 @@ SERVES, UNKNOWN, STOPPED = (
         ({}, None, ""),
     ],
 )
-def test_what_is_said_of_a_line_depends_on_who_waits(
-    found: dict[ReplicaId, Activity], culprit: ReplicaId | None, message: str | None
+def test_the_message_states_what_waits_and_what_does_not(
+    found: dict[ReplicaId, Activity], replica: ReplicaId | None, message: str | None
 ) -> None:
-    blame = find_blocking_replica(found)
-    assert blame.replica == culprit
-    assert message is None or blame.message == message
+    diagnosis = find_blocking_replica(found)
+    assert diagnosis.replica == replica
+    assert message is None or diagnosis.message == message
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_what_is_said_of_a_line_depends_on_who_waits(
         ({FIRST: STOPPED}, False),
     ],
 )
-def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, Activity], expected: bool) -> None:
+def test_all_wait_only_if_each_certainly_waits(found: dict[ReplicaId, Activity], expected: bool) -> None:
     assert all_wait(found) is expected
 
 
@@ -180,18 +182,18 @@ def test_who_is_busy_waits_only_if_that_is_beyond_doubt(found: dict[ReplicaId, A
     [
         ("torch-sleep", "plain", True),
         ("torch-ddp", "native", True),
-        ("torch-ddp", "plain", False),  # it may be at work
+        ("torch-ddp", "plain", False),  # it may compute
         ("jax-sleep", "native", True),
         ("jax-sleep", "plain", False),
         ("tensorflow-sleep", "native", False),  # an epoch may be one step
     ],
 )
-def test_what_may_also_be_work_is_no_proof_of_waiting(scene: str, form: str, is_certain: bool) -> None:
+def test_a_frame_that_may_also_compute_is_not_certain_to_wait(scene: str, form: str, is_certain: bool) -> None:
     found = activities(scene, form)[FIRST]
     assert (found.kind, found.is_certain) == (ActivityKind.WAITS, is_certain)
 
 
-def test_threads_of_both_printers_are_read() -> None:
+def test_threads_of_py_spy_and_of_faulthandler_are_read() -> None:
     text = (
         'Process 7: python a b\nPython v3.12.1 (/usr/bin/python3.12)\n\nThread 7 (active+gil): "MainThread"\n'
         "    f (a.py:3)\n    0x7f (?)\n    g<int (*)(long)> (libx.so)\nThread 0x8 (idle)\n    h (b c.py:4)\n"
@@ -212,11 +214,11 @@ def test_threads_of_both_printers_are_read() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Error: no such process\n", "\x00\x1b[2J", "Thread 7"])
-def test_what_has_no_stacks_says_nothing(text: str) -> None:
+def test_a_text_without_stacks_has_no_activity(text: str) -> None:
     assert read_activity(text) == Activity(ActivityKind.UNKNOWN)
 
 
-def test_a_thread_without_frames_does_nothing() -> None:
+def test_a_thread_without_frames_has_no_activity() -> None:
     assert read_activity('Thread 7 (idle): "x"\n') == Activity(ActivityKind.ELSEWHERE, "nothing")
 
 
@@ -226,7 +228,7 @@ def frames_of(*lines: str) -> tuple[Frame, ...]:
 
 
 @pytest.mark.parametrize("line", ["    f (a:1]", "f (a:1)", "   f (a:1)", "     (lib.so)", "    f ()", "     (a:1)"])
-def test_a_line_of_another_shape_is_no_frame(line: str) -> None:
+def test_a_line_of_another_format_is_no_frame(line: str) -> None:
     assert frames_of(line) == ()
 
 
@@ -268,15 +270,15 @@ def activity_in(*frames: str) -> Activity:
     return read_activity("\n".join(['Thread 1 (idle): "MainThread"', *(f"    {frame}" for frame in frames)]))
 
 
-def test_native_code_that_waits_for_the_others_is_the_word_where_there_is_no_other() -> None:
+def test_native_code_that_waits_for_the_others_is_named_if_no_python_code_does() -> None:
     found = activity_in("epoll_wait (libc.so.6)", "c10d::Wait<int>(x) (libtorch.so)", "main (/home/me/train.py:7)")
     assert found == Activity(ActivityKind.WAITS, "c10d::Wait", "train.py:7", is_certain=True)
 
 
-def test_compiled_code_without_python_is_called_by_its_innermost_frame() -> None:
+def test_compiled_code_without_python_is_named_by_its_innermost_frame() -> None:
     assert activity_in("first (a.so)", "second (b.so)") == Activity(ActivityKind.ELSEWHERE, "first")
 
 
-def test_code_of_libraries_alone_is_at_its_innermost_frame() -> None:
+def test_code_with_library_frames_only_is_at_its_innermost_frame() -> None:
     site = "/env/lib/python3.11/site-packages"
     assert activity_in(f"f ({site}/a.py:1)", f"g ({site}/b.py:2)") == Activity(ActivityKind.ELSEWHERE, "f", "a.py:1")

@@ -1,4 +1,4 @@
-"""Cascades of real frameworks, as tests/cascades/collect.py has found them: the verdict is right on all of them."""
+"""Failures of real gangs, recorded by tests/cascades/collect.py: the cause is the faulty replica in all of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scaffold.gangs import gang
 
 CASCADES = sorted((Path(__file__).parents[2] / "cascades").glob("*.json"))
 
-# What each fault is, in reason and class; `graph` is an exception inside of a step that TensorFlow runs.
+# The expected reason and class of each fault; `graph` is an exception in a step of TensorFlow.
 VERDICTS = {
     "kill": ("Signalled", "crash"),
     "term": ("Signalled", "preempted"),
@@ -33,16 +33,16 @@ VERDICTS = {
     "absent": ("Missing", "rendezvous"),
     "cut": ("Unreachable", "lost"),
 }
-SAID = {"raise": "ValueError: bad row in the data", "raise-early": "FileNotFoundError: no such data: digits.npz"}
+MESSAGES = {"raise": "ValueError: bad row in the data", "raise-early": "FileNotFoundError: no such data: digits.npz"}
 
 
-def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = None) -> Iterator[Event]:
-    """What happened; with a signal, as if that had ended everybody else as soon as the first had failed."""
+def events_of(plan: Plan, cascade: dict[str, Any], stop_signal: int | None = None) -> Iterator[Event]:
+    """Yield the events of a cascade; with a signal, as if it had ended the others as soon as the first had failed."""
     addresses = {f"127.0.0.1:{cascade['port'] + number}": replica.id for number, replica in enumerate(plan.replicas)}
     yield RunAccepted()
     yield AttemptPlaced(0, tuple(addresses))
     yield from (ReplicaStarted(replica.id, 0) for replica in plan.replicas)
-    if cascade["how"] != "raise-early":  # everybody else has taken steps
+    if cascade["how"] != "raise-early":  # in the others, steps were taken
         yield TimerFired("old", 0)
     failed = False
     for end in cascade["ends"]:
@@ -50,47 +50,47 @@ def events_of(plan: Plan, cascade: dict[str, Any], told_to_stop: int | None = No
         exit_ = Exit(end.get("code"), end.get("signal"), end.get("message", ""), end.get("out_of_memory", False))
         peers = Peers(name, tuple(ranks(plan)), addresses, plan.chief)
         evidence = read_evidence("\n".join(cascade["logs"][str(name)]).encode(), peers)
-        if failed and told_to_stop and not end.get("stopped"):
-            # Whoever has raised has said so before the others could notice anything.
-            exit_, evidence = Exit(signal=told_to_stop), evidence if end["replica"] == cascade["faulty"] else None
+        if failed and stop_signal and not end.get("stopped"):
+            # The replica that raised has printed its exception before the others could notice its end.
+            exit_, evidence = Exit(signal=stop_signal), evidence if end["replica"] == cascade["faulty"] else None
         failed = failed or not exit_.ok
         yield ReplicaExited(name, 0, 0, exit_, 1000.0 + end["seconds"], evidence if not exit_.ok else None)
 
 
-def verdict(cascade: dict[str, Any], told_to_stop: int | None = None) -> Cause:
+def verdict(cascade: dict[str, Any], stop_signal: int | None = None) -> Cause:
     roles = " ".join(f"{role}*{number}" for role, number in cascade["roles"].items())
     plan = gang(roles).replace(framework=cascade["framework"])
-    ending = fold(plan, events_of(plan, cascade, told_to_stop)).ending
+    ending = fold(plan, events_of(plan, cascade, stop_signal)).ending
     assert ending is not None
     assert ending.cause is not None
     return ending.cause
 
 
-# Of three ranks of gloo one is silent; the others say that they waited in vain, and not for whom. Who it was is known
-# only if both have said it before they are stopped.
-UNTOLD = ("gloo-three-stop-second", "reduce-three-stop-second")
+# Of three ranks of gloo one is silent; the others report a timeout without the name of the peer. The faulty replica is
+# known only if both have reported before they are stopped.
+WITHOUT_NAME = ("gloo-three-stop-second", "reduce-three-stop-second")
 
 
-@pytest.mark.parametrize("told_to_stop", [None, 15, 9], ids=["by themselves", "asked", "killed"])
+@pytest.mark.parametrize("stop_signal", [None, 15, 9], ids=["by themselves", "terminated", "killed"])
 @pytest.mark.parametrize("path", CASCADES, ids=lambda path: path.stem)
-def test_who_fell_first_is_found(path: Path, told_to_stop: int | None) -> None:
+def test_the_faulty_replica_is_the_cause(path: Path, stop_signal: int | None) -> None:
     cascade = json.loads(path.read_text())
-    # In a run of drumline the others were really told to stop.
-    cause = verdict(cascade, None if cascade.get("is_run") else told_to_stop)
-    if told_to_stop and path.stem in UNTOLD:
+    # In a run of drumline the others were really stopped.
+    cause = verdict(cascade, None if cascade.get("is_run") else stop_signal)
+    if stop_signal and path.stem in WITHOUT_NAME:
         assert (cause.reason, cause.failure) == ("WaitedInVain", "hang")
         return
     reason, failure = VERDICTS[cascade["how"]]
     if cascade["framework"] == "jax" and cascade["how"] == "raise":
-        assert cause.reason in ("Exited", "Signalled")  # it aborts when its peers do not come to the end with it
+        assert cause.reason in ("Exited", "Signalled")  # it aborts if its peers do not end together with it
         reason = cause.reason
     is_either = cascade["how"] == "cut" and len(cascade["ends"]) == 2  # of two, the one that is cut off is not known
     faulty = None if is_either else cascade["faulty"]
     assert (cause.replica and str(cause.replica), cause.reason, cause.failure) == (faulty, reason, failure)
-    assert cause.said.startswith(SAID.get(cascade["how"], ""))
+    assert cause.said.startswith(MESSAGES.get(cascade["how"], ""))
 
 
-def test_who_followed_says_that_a_peer_has_gone() -> None:
+def test_the_other_replicas_report_that_a_peer_has_gone() -> None:
     for path in CASCADES:
         cascade = json.loads(path.read_text())
         followers = [end for end in cascade["ends"] if end["replica"] != cascade["faulty"] and not end.get("stopped")]
@@ -101,7 +101,7 @@ def test_who_followed_says_that_a_peer_has_gone() -> None:
             assert evidence.reports, (path.stem, end, evidence)
 
 
-def test_the_cascades_name_nothing_of_the_machine_that_they_were_collected_on() -> None:
+def test_the_cascades_contain_no_name_of_the_machine_that_recorded_them() -> None:
     assert len(CASCADES) > 50
     for path in CASCADES:
         text = path.read_text()

@@ -1,4 +1,4 @@
-"""How a process ended: the words people read, the class a budget is charged to, and who gave up by itself."""
+"""Exits: their description, reason and failure class, and whether the process failed by itself."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from drumline.run.event import Exit
 from drumline.run.failure import describe_exit, failed_by_itself, failure_class, reason_of
 
-UNSEEN = Exit()
+UNOBSERVED = Exit()
 ENDS = [
-    # exit, in words, its reason, the budget, whether it failed by itself
+    # exit, description, reason, failure class, whether it failed by itself
     (Exit(0), "exit code 0", "Exited", "crash", False),
     (Exit(1), "exit code 1", "Exited", "crash", True),
     (Exit(42), "exit code 42", "Exited", "preempted", False),
@@ -29,7 +29,7 @@ ENDS = [
     (Exit(signal=15), "killed by signal 15 (TERM)", "Signalled", "preempted", False),
     (Exit(signal=99), "killed by signal 99", "Signalled", "crash", True),
     (Exit(1, reason="Evicted"), "exit code 1", "Evicted", "preempted", False),
-    (UNSEEN, "its end was not observed", "ExitUnknown", "lost", False),
+    (UNOBSERVED, "its end was not observed", "ExitUnknown", "lost", False),
     (Exit(message="its keeper is gone"), "its keeper is gone", "ExitUnknown", "lost", False),
     (
         Exit(signal=9, message="out of memory: it used 1.0 GiB, all of it", out_of_memory=True),
@@ -39,7 +39,7 @@ ENDS = [
         True,
     ),
     (Exit(1, message="a child", out_of_memory=True), "exit code 1; a child", "OutOfMemory", "out_of_memory", True),
-    (Exit(message="nobody saw it", out_of_memory=True), "nobody saw it", "OutOfMemory", "out_of_memory", True),
+    (Exit(message="its host is gone", out_of_memory=True), "its host is gone", "OutOfMemory", "out_of_memory", True),
     (Exit(0, message="it lost a child", out_of_memory=True), "exit code 0; it lost a child", "Exited", "crash", False),
     (
         Exit(signal=9, message="the kernel's out-of-memory killer chose it"),
@@ -52,7 +52,7 @@ ENDS = [
 
 
 @pytest.mark.parametrize(("exit_", "words", "reason", "failure", "by_itself"), ENDS, ids=[end[1] for end in ENDS])
-def test_an_end_has_words_a_reason_and_a_class(
+def test_an_exit_has_a_description_a_reason_and_a_class(
     exit_: Exit, words: str, reason: str, failure: str, by_itself: bool
 ) -> None:
     assert describe_exit(exit_) == words
@@ -63,6 +63,6 @@ def test_an_end_has_words_a_reason_and_a_class(
 
 
 @pytest.mark.parametrize("framework", ["plain", "torch", "jax"])
-def test_only_tensorflow_leaves_with_42_when_it_has_saved(framework: str) -> None:
+def test_only_tensorflow_exits_with_42_after_it_has_saved(framework: str) -> None:
     assert (failure_class(Exit(42), framework), failed_by_itself(Exit(42), framework)) == ("crash", True)
     assert (failure_class(Exit(143), framework), failed_by_itself(Exit(143), framework)) == ("preempted", False)

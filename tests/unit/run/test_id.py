@@ -1,4 +1,4 @@
-"""What people type to name a run or a part of it."""
+"""Ids of runs, roles and replicas as users type them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WITHOUT = gang("worker*2 ps")
         ("4.worker.1", "4", "worker.1", "worker.1"),
         ("7.2.worker.0", "7.2", "worker.0", "worker.0"),
         ("7.2.ps", "7.2", "ps.0", "ps.0"),
-        # whoever is chief, under any name
+        # the replica that is chief, under any name
         ("4.chief", "4", "chief.0", "worker.0"),
         ("4.master", "4", "chief.0", "worker.0"),
         ("4.chief.0", "4", "chief.0", "worker.0"),
@@ -55,25 +55,25 @@ def test_an_id_may_name_a_helper(text: str, helper: str) -> None:
     ids=lambda text: repr(text[:20]),
 )
 def test_what_cannot_be_an_id_is_refused_with_an_example(text: str) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as error:
         parse_target(text)
-    assert "4.worker.1" in caught.value.hint
-    assert text[:20] in caught.value.message
+    assert "4.worker.1" in error.value.hint
+    assert text[:20] in error.value.message
 
 
-def test_an_unknown_role_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(InputError) as caught:
+def test_an_unknown_role_is_refused_with_the_existing_roles() -> None:
+    with pytest.raises(InputError) as error:
         parse_target("4.boss.0")
-    assert caught.value.message == "`4.boss.0`: `boss` is not a role"
-    assert caught.value.hint == "roles are chief, worker, ps, evaluator"
+    assert error.value.message == "`4.boss.0`: `boss` is not a role"
+    assert error.value.hint == "roles are chief, worker, ps, evaluator"
 
 
 @pytest.mark.parametrize("text", ["4.worker.2", "4.evaluator", "4.evaluator.0", "4.ps.1", "4.chief.1", "4.master.7"])
-def test_a_replica_that_the_run_does_not_have_says_which_it_has(text: str) -> None:
-    with pytest.raises(NotFoundError) as caught:
+def test_an_unknown_replica_is_refused_with_the_replicas_of_the_run(text: str) -> None:
+    with pytest.raises(NotFoundError) as error:
         parse_target(text).replicas(WITHOUT)
-    assert caught.value.message == f"run 4 has no {text.removeprefix('4.').replace('master', 'chief')}"
-    assert caught.value.hint == "it has 4.worker.0, 4.worker.1, 4.ps.0"
+    assert error.value.message == f"run 4 has no {text.removeprefix('4.').replace('master', 'chief')}"
+    assert error.value.hint == "it has 4.worker.0, 4.worker.1, 4.ps.0"
 
 
 @pytest.mark.parametrize("wanted", ["tensorboard", "tensorboard=true"])
@@ -87,13 +87,13 @@ def test_tensorboard_is_named_by_its_name_alone(wanted: str) -> None:
         parse_target("4.tensorboard").replicas(gang("worker"))
 
 
-def test_a_long_line_is_not_listed_whole() -> None:
-    with pytest.raises(NotFoundError) as caught:
+def test_the_ids_of_a_large_gang_are_cut() -> None:
+    with pytest.raises(NotFoundError) as error:
         Target("4", "ps").replicas(gang("worker*2000"))
-    assert caught.value.hint.endswith("4.worker.11, …")
+    assert error.value.hint.endswith("4.worker.11, …")
 
 
-def test_every_life_of_a_replica_leaves_its_traces_in_a_folder_of_its_own() -> None:
+def test_each_incarnation_of_a_replica_has_an_own_trace_directory() -> None:
     worker = ReplicaId("worker", 1)
     assert trace_dir(worker, 0) == "attempts/0/worker.1"
     assert trace_dir(worker, 2) == "attempts/2/worker.1"
@@ -102,7 +102,7 @@ def test_every_life_of_a_replica_leaves_its_traces_in_a_folder_of_its_own() -> N
 
 @pytest.mark.parametrize(("replicas", "is_cut"), [(12, False), (13, True)])
 def test_of_many_replicas_the_first_twelve_are_listed(replicas: int, is_cut: bool) -> None:
-    with pytest.raises(NotFoundError) as caught:
+    with pytest.raises(NotFoundError) as error:
         parse_target("4.ps").replicas(gang(f"worker*{replicas}"))
-    assert caught.value.hint.count("4.worker.") == 12
-    assert caught.value.hint.endswith(", …") == is_cut
+    assert error.value.hint.count("4.worker.") == 12
+    assert error.value.hint.endswith(", …") == is_cut

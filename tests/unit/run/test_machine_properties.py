@@ -1,4 +1,4 @@
-"""Any run, whatever happens to it, ends once, for the right reason and inside its budgets."""
+"""Every run ends once, with the right reason and within its budgets, for random histories."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ T = TypeVar("T")
 
 
 @st.composite
-def lines(draw: st.DrawFn) -> Plan:
-    """A small line with any policy and any budgets."""
+def plans(draw: st.DrawFn) -> Plan:
+    """Draw a small plan with any policy and any budgets."""
     chief, workers = draw(st.sampled_from([(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 2)]))
     policies = [*(["chief"] if chief else []), *(["worker-0", "all-workers"] if workers else [])]
     few = st.integers(0, 2)
@@ -60,87 +60,89 @@ def lines(draw: st.DrawFn) -> Plan:
     )
 
 
-def live(simulated: SimulatedRun, random: Random) -> None:
-    """Let anything happen, the usual more often."""
-    deeds = {
-        "something is told": 30,
-        "much is told together": 3,
-        "the supervisor dies before it has done what follows": 2,
-        "something is told again": 4,
-        "somebody ends": 8,
-        "somebody obeys": 15,
-        "a time is over": 2,
-        "the supervisor dies": 1,
+def simulate(simulated: SimulatedRun, random: Random) -> None:
+    """Let random things happen, the usual ones more often."""
+    weights = {
+        "an event is reported": 30,
+        "many events are reported together": 3,
+        "the supervisor is killed before it has performed all actions": 2,
+        "an event is repeated": 4,
+        "a replica exits": 8,
+        "a replica obeys": 15,
+        "a timer fires": 2,
+        "the supervisor is killed": 1,
         "a supervisor returns": 10,
-        "the engine will break": 1,
-        "others take all the room": 1,
-        "others make room": 3,
-        "somebody finds summaries": 2,
-        "nobody gets on": 1,
-        "somebody waits": 3,
-        "somebody will never start": 1,
+        "the engine will fail": 1,
+        "other runs take all resources": 1,
+        "other runs release resources": 3,
+        "summaries are found": 2,
+        "the gang hangs": 1,
+        "a replica waits": 3,
+        "a replica can never start": 1,
         "a step is taken": 3,
-        "the user wants an end": 1,
-        "somebody wants its machine": 1,
-        "the user goes on with it": 2,
+        "the user requests a stop": 1,
+        "the run is preempted": 1,
+        "the user resumes the run": 2,
     }
-    simulated.tell(RunAccepted())
-    for deed in random.choices(list(deeds), list(deeds.values()), k=random.randrange(300)):
-        do(deed, simulated, random)
+    simulated.deliver(RunAccepted())
+    for what in random.choices(list(weights), list(weights.values()), k=random.randrange(300)):
+        do(what, simulated, random)
 
 
-def do(deed: str, simulated: SimulatedRun, random: Random) -> None:
-    """Let this happen, if it can."""
+def do(what: str, simulated: SimulatedRun, random: Random) -> None:
+    """Let this happen, if it can happen now."""
     alive = simulated.alive()
     asked = [incarnation for incarnation in alive if incarnation.asked]
-    if deed == "somebody ends" and alive:
+    if what == "a replica exits" and alive:
         simulated.end(random.choice(alive), random.choice(EXITS))
-    elif deed == "somebody obeys" and asked:
+    elif what == "a replica obeys" and asked:
         simulated.end(random.choice(asked), random.choice((TERM, KILL)))
-    elif deed == "the engine will break":
+    elif what == "the engine will fail":
         simulated.breaks = random.choice(("place", "start"))
-    elif deed == "others take all the room":
+    elif what == "other runs take all resources":
         simulated.has_room = False
-    elif deed == "others make room":
+    elif what == "other runs release resources":
         simulated.make_room()
-    elif deed == "the user goes on with it" and (simulated.resumes < MOST_RESUMES or not simulated.ending):
+    elif what == "the user resumes the run" and (simulated.resumes < MOST_RESUMES or not simulated.ending):
         simulated.resume()
-    elif deed == "a supervisor returns" and not simulated.supervised:
-        simulated.come_back()
+    elif what == "a supervisor returns" and not simulated.supervised:
+        simulated.return_supervisor()
     elif not simulated.supervised:
-        return  # the rest is told to nobody
-    elif deed == "something is told" and simulated.tidings:
-        simulated.tell(take(simulated.tidings, random))
-    elif deed == "much is told together":
-        together = [*simulated.tidings, *([simulated.wish()] if random.random() < 0.1 else [])]
-        simulated.tidings.clear()
+        return  # there is no supervisor for the rest
+    elif what == "an event is reported" and simulated.undelivered:
+        simulated.deliver(take(simulated.undelivered, random))
+    elif what == "many events are reported together":
+        together = [*simulated.undelivered, *([simulated.request_stop()] if random.random() < 0.1 else [])]
+        simulated.undelivered.clear()
         random.shuffle(together)
-        simulated.tell_together(together)
-    elif deed == "the supervisor dies before it has done what follows" and simulated.tidings:
-        simulated.tell(take(simulated.tidings, random), most=random.randrange(2))
-    elif deed == "something is told again":
-        # Only who waits is told to wait; all else may be heard twice.
+        simulated.deliver_together(together)
+    elif what == "the supervisor is killed before it has performed all actions" and simulated.undelivered:
+        simulated.deliver(take(simulated.undelivered, random), most=random.randrange(2))
+    elif what == "an event is repeated":
+        # Events of these types are not repeated.
         once = ReplicaWaits | StopRequested | TimerFired | AttemptDelayed | ResumeRequested | FirstStepTaken
         told = [event for event in simulated.journal if not isinstance(event, once)]
-        simulated.tell(random.choice(told))
-    elif deed == "somebody finds summaries":
-        simulated.tell(SummariesFound())
-    elif deed == "somebody waits" and alive:
-        simulated.tell(ReplicaWaits(*random.choice(alive).key, "Word", random.choice(("for room", "for an image", ""))))
-    elif deed == "somebody will never start" and alive:
-        simulated.tell(ReplicaWaits(*random.choice(alive).key, "Word", "no such image", is_fatal=True))
-    elif deed == "nobody gets on":
-        simulated.tell(GangHung(simulated.state.attempt, "no progress"))
-    elif deed == "a step is taken":
-        simulated.tell(simulated.step())
-    elif deed == "a time is over" and simulated.timers:
-        simulated.tell(take(simulated.timers, random))
-    elif deed == "the supervisor dies":
-        simulated.die()
-    elif deed == "the user wants an end":
-        simulated.tell(simulated.wish(force=random.random() < 0.5))
-    elif deed == "somebody wants its machine":
-        simulated.tell(simulated.wish(preempted=True))
+        simulated.deliver(random.choice(told))
+    elif what == "summaries are found":
+        simulated.deliver(SummariesFound())
+    elif what == "a replica waits" and alive:
+        simulated.deliver(
+            ReplicaWaits(*random.choice(alive).key, "Waiting", random.choice(("for room", "for an image", "")))
+        )
+    elif what == "a replica can never start" and alive:
+        simulated.deliver(ReplicaWaits(*random.choice(alive).key, "Waiting", "no such image", is_fatal=True))
+    elif what == "the gang hangs":
+        simulated.deliver(GangHung(simulated.state.attempt, "no progress"))
+    elif what == "a step is taken":
+        simulated.deliver(simulated.step())
+    elif what == "a timer fires" and simulated.timers:
+        simulated.deliver(take(simulated.timers, random))
+    elif what == "the supervisor is killed":
+        simulated.kill_supervisor()
+    elif what == "the user requests a stop":
+        simulated.deliver(simulated.request_stop(force=random.random() < 0.5))
+    elif what == "the run is preempted":
+        simulated.deliver(simulated.request_stop(preempted=True))
 
 
 def take(several: list[T], random: Random) -> T:
@@ -148,7 +150,7 @@ def take(several: list[T], random: Random) -> T:
 
 
 def let_it_end(simulated: SimulatedRun) -> None:
-    """Let every stop be obeyed, every time come and every training succeed."""
+    """Let the run end: every stop is obeyed, every timer fires and every training succeeds."""
     simulated.breaks = None
     simulated.make_room()
     budgets = simulated.plan.restart
@@ -158,21 +160,21 @@ def let_it_end(simulated: SimulatedRun) -> None:
         if simulated.ending:
             return
         if not simulated.supervised:
-            simulated.come_back()
-        elif simulated.tidings:
-            simulated.tell(simulated.tidings.pop(0))
+            simulated.return_supervisor()
+        elif simulated.undelivered:
+            simulated.deliver(simulated.undelivered.pop(0))
         elif asked := [incarnation for incarnation in alive if incarnation.asked]:
             simulated.end(asked[0], TERM)
         elif alive:
             simulated.end(alive[0], SUCCESS)
         else:
-            assert simulated.timers, "nobody incarnations, and the run goes on"
-            simulated.tell(simulated.timers.pop())
-    raise AssertionError("the run goes on for ever")
+            assert simulated.timers, "no replica runs, no timer is set, and the run continues"
+            simulated.deliver(simulated.timers.pop())
+    raise AssertionError("the run does not end")
 
 
 def check_end(simulated: SimulatedRun) -> None:
-    """The run has come to what it had to come to."""
+    """Check that the run has ended as it had to."""
     state, plan = simulated.state, simulated.plan
     assert state == fold(plan, simulated.journal)
     assert simulated.ending
@@ -181,7 +183,7 @@ def check_end(simulated: SimulatedRun) -> None:
     if state.phase is Phase.KILLED:
         assert simulated.ending.reason == ("Preempted" if simulated.preempted else "Asked")
     if state.phase is Phase.KILLED and simulated.ending.cause is None:
-        assert not was_done(simulated), "what was done before the user's wish was done"
+        assert not was_done(simulated), "a run that had finished before the stop request is FINISHED"
     for failure, spent in state.restarts.items():
         assert 0 < spent <= getattr(plan.restart, failure)
     own = state.causes[simulated.first_attempt :]  # of this incarnation of the run
@@ -199,42 +201,44 @@ def check_end(simulated: SimulatedRun) -> None:
         if state.phase is Phase.FINISHED and can_fail_run(name) and name not in state.forgiven:
             assert replica.phase is Phase.FINISHED
         if incarnation and incarnation.asked and incarnation.exit in (TERM, KILL) and replica.phase is Phase.FAILED:
-            # Stopped by us: only for what it had done itself, which is not to start, or not to get on.
+            # It was stopped: it counts as FAILED only if it did not start or did not progress.
             assert replica.reason in ("StartTimeout", "CannotStart", "Hung") or not can_fail_run(name)
 
 
 def check_cause(simulated: SimulatedRun, cause: Cause, *, asked: bool) -> None:
-    """Whoever is named has failed or left, and nobody who failed by itself went before it."""
+    """Check that the named replica has failed or exited, and that none failed by itself before."""
     if cause.replica is None:
         return
     assert can_fail_run(cause.replica)
     if cause.reason in ("StartTimeout", "CannotStart", "Hung"):
         return
-    helps = cause.replica.is_helper
-    key = (cause.replica, 0, simulated.resumes) if helps else simulated.last_incarnation(cause.replica, cause.attempt)
-    culprit = simulated.incarnations[key]
-    assert culprit.exit
-    assert culprit.exit.code == cause.exit.code
-    assert culprit.exit.signal == cause.exit.signal
+    is_helper = cause.replica.is_helper
+    key = (
+        (cause.replica, 0, simulated.resumes) if is_helper else simulated.last_incarnation(cause.replica, cause.attempt)
+    )
+    named = simulated.incarnations[key]
+    assert named.exit
+    assert named.exit.code == cause.exit.code
+    assert named.exit.signal == cause.exit.signal
     assert (cause.reason == "LeftEarly") == cause.exit.ok
-    # What is told after the user's wish is not looked into any more; where they live apart, others may have fallen.
+    # Exits after a stop request do not change the cause; with separate restarts others may have failed before.
     if cause.exit.seen and not asked and not restarts_separately(simulated.plan):
-        mates = [
+        ended = [
             incarnation
             for incarnation in simulated.incarnations.values()
-            if incarnation.attempt == cause.attempt and incarnation.exit and not helps
+            if incarnation.attempt == cause.attempt and incarnation.exit and not is_helper
         ]
-        assert not [incarnation for incarnation in mates if went_before(incarnation, culprit)]
+        assert not [incarnation for incarnation in ended if failed_before(incarnation, named)]
 
 
 def was_done(simulated: SimulatedRun) -> bool:
-    """Whether everybody whose end decides had succeeded before the user wanted an end.
+    """Return whether all replicas that decide had succeeded before the stop request.
 
-    A chief whose ps has fallen is about to be stopped: it is not believed that it was done.
+    A chief with a failed ps is about to be stopped, and does not count as finished.
     """
-    standing = simulated.state.replicas
+    states = simulated.state.replicas
     incarnations = [
-        simulated.incarnations.get((name, simulated.state.attempt, standing[name].incarnation))
+        simulated.incarnations.get((name, simulated.state.attempt, states[name].incarnation))
         for name in deciding_replicas(simulated.plan)
     ]
     asked_at = simulated.asked_at or 0.0
@@ -246,19 +250,19 @@ def was_done(simulated: SimulatedRun) -> bool:
     )
 
 
-def went_before(incarnation: Incarnation, culprit: Incarnation) -> bool:
+def failed_before(incarnation: Incarnation, named: Incarnation) -> bool:
     assert incarnation.exit
     failed = incarnation.exit.seen and not (incarnation.exit.ok and incarnation.replica.role != "ps")
-    return can_fail_run(incarnation.replica) and failed and incarnation.at_seconds < culprit.at_seconds
+    return can_fail_run(incarnation.replica) and failed and incarnation.at_seconds < named.at_seconds
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(plan=lines(), seed=st.integers(0, 10**9))
-def test_any_run_ends_once_for_the_right_reason_inside_its_budgets(plan: Plan, seed: int) -> None:
-    for chance in range(30):
+@given(plan=plans(), seed=st.integers(0, 10**9))
+def test_every_run_ends_once_with_the_right_reason_within_its_budgets(plan: Plan, seed: int) -> None:
+    for offset in range(30):
         simulated = SimulatedRun(plan)
         try:
-            live(simulated, Random(seed + chance))
+            simulate(simulated, Random(seed + offset))
             let_it_end(simulated)
             check_end(simulated)
         except AssertionError:
@@ -267,13 +271,13 @@ def test_any_run_ends_once_for_the_right_reason_inside_its_budgets(plan: Plan, s
 
 
 @settings(max_examples=examples(200), deadline=None)
-@given(plan=lines(), data=st.data())
-def test_the_first_to_go_decides_in_whatever_order_the_ends_are_told(plan: Plan, data: st.DataObject) -> None:
+@given(plan=plans(), data=st.data())
+def test_the_first_failure_decides_in_whatever_order_the_exits_are_reported(plan: Plan, data: st.DataObject) -> None:
     prepared = (ReplicaExited(each.id, 0, 0, SUCCESS, 0.0) for each in plan.preparations)
     up: list[Event] = [RunAccepted(), *prepared, AttemptPlaced(0, ())]
     up += [ReplicaStarted(replica.id, 0) for replica in plan.replicas]
     order = data.draw(st.permutations([replica.id for replica in plan.replicas]))
-    gone = order[: data.draw(st.integers(0, len(order) - 1))]  # while somebody is left, the attempt is not over
+    gone = order[: data.draw(st.integers(0, len(order) - 1))]  # while one runs, the attempt is not over
     ends: list[Event] = []
     at_seconds = 0.0
     for name in gone:

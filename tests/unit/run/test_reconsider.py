@@ -1,4 +1,4 @@
-"""The cause, when everybody has been heard: small cases that no framework was seen in."""
+"""The cause of a failure, after all replicas have ended: small cases that were not recorded from a framework."""
 
 from __future__ import annotations
 
@@ -40,16 +40,17 @@ def cause_of(*ends: ReplicaExited, workers: int = 2) -> Cause:
     return ending.cause
 
 
-def blaming(evidence: Evidence, *indices: int) -> Evidence:
-    return evidence.replace(blames=tuple(map(worker, indices)))
+def naming(evidence: Evidence, *indices: int) -> Evidence:
+    """Return the evidence as a report that names these workers."""
+    return Evidence(evidence.said, evidence.reports, tuple(map(worker, indices)))
 
 
-def test_an_own_failure_beats_a_report_that_came_a_moment_before() -> None:
+def test_an_own_failure_is_preferred_to_a_report_shortly_before() -> None:
     cause = cause_of(end(0, 10.0, GONE, code=1), end(1, 10.004, OWN, code=1))
     assert (cause.replica, cause.reason, cause.said) == (worker(1), "Exited", "ValueError: bad row")
 
 
-def test_an_own_failure_more_than_ten_seconds_after_a_report_is_another_story() -> None:
+def test_an_own_failure_more_than_ten_seconds_after_a_report_is_not_the_cause() -> None:
     assert cause_of(end(0, 10.0, GONE, code=1), end(1, 20.0, OWN, code=1)).replica == worker(1)
     assert cause_of(end(0, 10.0, GONE, code=1), end(1, 20.1, OWN, code=1)).replica == worker(0)
 
@@ -62,7 +63,7 @@ def test_of_two_own_failures_after_a_report_the_earlier_one_is_the_cause() -> No
 def test_an_exception_of_a_replica_that_was_stopped_counts_unless_another_one_is_named() -> None:
     stopped = end(1, 10.2, OWN, signal=15)
     assert cause_of(end(0, 10.0, GONE, code=1), stopped, end(2, 10.3, signal=15), workers=3).replica == worker(1)
-    named = end(0, 10.0, blaming(GONE, 2), code=1)
+    named = end(0, 10.0, naming(GONE, 2), code=1)
     assert cause_of(named, stopped, end(2, 10.3, signal=15), workers=3).replica == worker(0)
 
 
@@ -78,98 +79,96 @@ def test_the_failure_of_an_evaluator_or_of_its_machine_is_not_the_cause_of_the_o
         assert state.ending.cause.replica == worker(0)
 
 
-def test_of_two_that_are_missed_equally_it_is_the_one_that_the_first_to_leave_missed() -> None:
+def test_of_two_peers_that_are_named_equally_often_the_one_in_the_first_report_is_the_cause() -> None:
     stopped = [end(1, 10.2, signal=15), end(2, 10.3, signal=15)]
-    ends = [end(3, 10.0, blaming(SILENT, 2), code=1), end(0, 10.1, blaming(SILENT, 1), code=1), *stopped]
+    ends = [end(3, 10.0, naming(SILENT, 2), code=1), end(0, 10.1, naming(SILENT, 1), code=1), *stopped]
     assert cause_of(*ends, workers=4).replica == worker(2)
-    ends = [end(3, 10.0, blaming(GONE, 2), code=1), end(0, 10.1, blaming(SILENT, 1, 2), code=1), *stopped]
-    assert cause_of(*ends, workers=4).replica == worker(3)  # a connection that has gone does not say which peer is ill
+    ends = [end(3, 10.0, naming(GONE, 2), code=1), end(0, 10.1, naming(SILENT, 1, 2), code=1), *stopped]
+    assert cause_of(*ends, workers=4).replica == worker(3)  # a lost connection does not tell which peer failed
 
 
-def test_who_was_named_and_stopped_while_it_ended_with_an_exception_is_the_cause() -> None:
-    cause = cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, OWN, signal=15))
+def test_a_replica_that_was_named_and_stopped_while_it_ended_with_an_exception_is_the_cause() -> None:
+    cause = cause_of(end(0, 10.0, naming(GONE, 1), code=1), end(1, 10.2, OWN, signal=15))
     assert (cause.replica, cause.said) == (worker(1), "ValueError: bad row")
     assert cause.exit.message.endswith("worker.0 ended first: connection reset by peer")
 
 
-def test_who_reports_that_a_living_peer_has_gone_and_names_it_is_still_the_first_to_go() -> None:
-    assert cause_of(end(0, 10.0, blaming(GONE, 1), code=1), end(1, 10.2, signal=15)).replica == worker(0)
+def test_a_replica_that_names_a_running_peer_as_gone_is_still_the_first_failure() -> None:
+    assert cause_of(end(0, 10.0, naming(GONE, 1), code=1), end(1, 10.2, signal=15)).replica == worker(0)
 
 
-def test_whom_most_of_the_others_name_is_meant() -> None:
-    ends = [end(1, 10.0, blaming(SILENT, 0), code=1), end(2, 10.1, blaming(SILENT, 3), code=1)]
-    ends += [end(0, 10.2, blaming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
+def test_the_replica_that_most_of_the_others_name_is_the_cause() -> None:
+    ends = [end(1, 10.0, naming(SILENT, 0), code=1), end(2, 10.1, naming(SILENT, 3), code=1)]
+    ends += [end(0, 10.2, naming(SILENT, 3), code=1), end(3, 12.0, signal=9)]
     assert cause_of(*ends, workers=4).replica == worker(3)
 
 
-def test_of_two_that_have_only_each_other_and_miss_each_other_nobody_is_named() -> None:
+def test_if_the_only_two_replicas_name_each_other_no_replica_is_named() -> None:
     for first, other in ((0, 1), (1, 0)):
-        ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
+        ends = end(first, 10.0, naming(SILENT, other), code=1), end(other, 11.0, naming(SILENT, first), code=1)
         cause = cause_of(*ends)
         assert (cause.replica, cause.failure, cause.reason) == (None, "lost", "Unreachable")
-        said = f"worker.0 and worker.1 lost each other; worker.{first} ended first: timed out in a collective"
-        assert cause.exit.message == said
-        standing = state_after(*ends).replicas.values()
-        assert [f"{each.phase} {each.reason}" for each in standing] == ["FAILED Consequence"] * 2
+        message = f"worker.0 and worker.1 lost each other; worker.{first} ended first: timed out in a collective"
+        assert cause.exit.message == message
+        states = state_after(*ends).replicas.values()
+        assert [f"{each.phase} {each.reason}" for each in states] == ["FAILED Consequence"] * 2
 
 
-def test_of_two_that_miss_each_other_it_is_not_the_chief_if_a_third_does_not_miss_that() -> None:
+def test_of_two_replicas_that_name_each_other_it_is_not_the_chief_if_a_third_does_not_name_it() -> None:
     for first, other in ((0, 1), (1, 0)):
-        ends = end(first, 10.0, blaming(SILENT, other), code=1), end(other, 11.0, blaming(SILENT, first), code=1)
+        ends = end(first, 10.0, naming(SILENT, other), code=1), end(other, 11.0, naming(SILENT, first), code=1)
         cause = cause_of(*ends, end(2, 11.5, GONE, code=1), workers=3)
         assert (cause.replica, cause.failure, cause.reason) == (worker(1), "lost", "Unreachable")
 
 
-def test_a_chief_that_all_others_miss_is_meant_even_if_it_was_the_first_to_complain() -> None:
-    ends = [end(0, 10.0, blaming(SILENT, 1, 2), code=1)]
-    ends += [end(index, 10.0 + index, blaming(SILENT, 0), code=1) for index in (1, 2)]
+def test_a_chief_that_all_others_name_is_the_cause_even_if_it_was_the_first_to_report() -> None:
+    ends = [end(0, 10.0, naming(SILENT, 1, 2), code=1)]
+    ends += [end(index, 10.0 + index, naming(SILENT, 0), code=1) for index in (1, 2)]
     cause = cause_of(*ends, workers=3)
     assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "Unreachable")
     assert cause.exit.message == "could not be reached; worker.1 reported: timed out in a collective"
 
 
 @pytest.mark.parametrize("reason", ["HostLost", "NodeLost"])
-@pytest.mark.parametrize("report", [blaming(SILENT, 2), blaming(SILENT, 1), SILENT, GONE])
-def test_who_was_on_a_machine_that_is_gone_is_the_cause_though_peers_missed_it_before(
-    reason: str, report: Evidence
-) -> None:
+@pytest.mark.parametrize("report", [naming(SILENT, 2), naming(SILENT, 1), SILENT, GONE])
+def test_a_replica_on_a_lost_machine_is_the_cause_though_peers_reported_before(reason: str, report: Evidence) -> None:
     lost = ReplicaExited(worker(2), 0, 0, Exit(message="gpu3 has not answered for 1m", reason=reason), 70.0)
     cause = cause_of(end(0, 10.0, report, code=1), end(1, 10.1, signal=15), lost, workers=3)
     assert (cause.replica, cause.failure, cause.reason) == (worker(2), "lost", reason)
     assert cause.exit.message == "gpu3 has not answered for 1m"
 
 
-def test_a_machine_that_is_lost_later_excuses_nobody_who_failed_by_itself() -> None:
+def test_a_machine_that_is_lost_after_an_own_failure_is_not_the_cause() -> None:
     lost = ReplicaExited(worker(1), 0, 0, Exit(message="gone", reason="HostLost"), 70.0)
     assert cause_of(end(0, 10.0, OWN, code=1), lost).replica == worker(0)
 
 
-def test_if_all_have_waited_in_vain_and_name_nobody_they_have_lost_each_other() -> None:
+def test_if_all_report_a_timeout_and_name_no_peer_the_failure_is_a_lost_connection() -> None:
     cause = cause_of(end(0, 10.0, SILENT, code=1), end(1, 10.1, SILENT, code=1))
     assert (cause.replica, cause.failure, cause.reason) == (worker(0), "lost", "WaitedInVain")
 
 
-def test_a_worker_that_was_done_is_not_blamed_for_a_peer_that_says_what_it_did_wrong() -> None:
+def test_a_worker_that_had_finished_is_not_the_cause_of_a_peer_with_an_own_exception() -> None:
     done = end(0, 10.0, code=0)
     assert cause_of(done, end(1, 15.0, GONE, code=1)).replica == worker(0)
     cause = cause_of(done, end(1, 15.0, OWN, code=1))
     assert (cause.replica, cause.reason) == (worker(1), "Exited")
 
 
-@pytest.mark.parametrize("starved", [Exit(signal=9, out_of_memory=True), Exit(code=1, out_of_memory=True)])
-def test_want_of_memory_beats_a_report(starved: Exit) -> None:
-    late = ReplicaExited(worker(1), 0, 0, starved, 10.3)
+@pytest.mark.parametrize("exit_", [Exit(signal=9, out_of_memory=True), Exit(code=1, out_of_memory=True)])
+def test_out_of_memory_is_preferred_to_a_report(exit_: Exit) -> None:
+    late = ReplicaExited(worker(1), 0, 0, exit_, 10.3)
     assert cause_of(end(0, 10.0, GONE, code=1), late).failure == "out_of_memory"
 
 
-def test_everybody_stands_as_the_cause_that_was_found_has_it() -> None:
-    state = state_after(end(0, 10.0, blaming(SILENT, 1), code=1), end(1, 12.0, signal=9))
-    standing = {str(name): f"{each.phase} {each.reason}" for name, each in state.replicas.items()}
-    assert standing == {"worker.0": "FAILED Consequence", "worker.1": "FAILED Unresponsive"}
+def test_the_state_of_each_replica_follows_the_cause_that_was_found() -> None:
+    state = state_after(end(0, 10.0, naming(SILENT, 1), code=1), end(1, 12.0, signal=9))
+    states = {str(name): f"{each.phase} {each.reason}" for name, each in state.replicas.items()}
+    assert states == {"worker.0": "FAILED Consequence", "worker.1": "FAILED Unresponsive"}
     assert (state.phase, state.ending and state.ending.reason) == ("FAILED", "Unresponsive")
 
 
-def test_of_a_line_that_hangs_whoever_has_raised_is_the_cause() -> None:
+def test_a_replica_of_a_hung_gang_that_has_raised_is_the_cause() -> None:
     plan = gang("worker*2")
     stuck = Cause(None, 0, Exit(message="no step for 60 s"), "hang", "Hung")
     replicas = {
@@ -198,7 +197,7 @@ EVIDENCE = st.none() | st.builds(
 
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(EXITS), EVIDENCE), min_size=4, max_size=4), st.permutations(range(4)))
-def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is_no_matter(
+def test_the_cause_is_a_replica_of_the_gang_in_whatever_order_the_ends_are_reported(
     how: list[tuple[Exit, Evidence | None]], order: list[int]
 ) -> None:
     ends = [
@@ -206,8 +205,8 @@ def test_whoever_is_named_is_of_the_line_and_the_order_in_which_ends_are_told_is
         for index, (exit_, evidence) in enumerate(how)
     ]
     state = state_after(*ends, workers=4)
-    told_otherwise = state_after(*(ends[index] for index in order), workers=4)
-    assert told_otherwise.ending == state.ending
+    reordered = state_after(*(ends[index] for index in order), workers=4)
+    assert reordered.ending == state.ending
     assert reconsider_cause(gang("worker*4"), state) == state
     assert {each.exit for each in state.replicas.values()} == {exit_ for exit_, _ in how}
     ending = state.ending

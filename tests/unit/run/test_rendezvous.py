@@ -1,4 +1,4 @@
-"""Who is missing where a line should form."""
+"""The replicas that are missing from a rendezvous."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffold.gangs import gang
 
 
 def missing(text: str, *, listen: str = "", call: str = "", alive: str = "") -> list[str]:
-    """Who is missing of a line in which these listen and those have called the first; all live unless it is said."""
+    """Return the missing replicas, given those that listen, have called the first, and run (by default all)."""
     plan = gang(text)
     names = [replica.id for replica in plan.replicas]
     addresses = {name: f"10.0.0.{number}:{2000 + number}" for number, name in enumerate(names)}
@@ -43,13 +43,13 @@ def missing(text: str, *, listen: str = "", call: str = "", alive: str = "") -> 
         ("worker*3 framework=jax", "worker.0", "worker.2", ["worker.1 has not connected to 10.0.0.0:2000"]),
     ],
 )
-def test_who_is_not_where_the_others_expect_it_is_missing(
+def test_a_replica_that_does_not_listen_or_connect_is_missing(
     text: str, listen: str, call: str, expected: list[str]
 ) -> None:
     assert missing(text, listen=listen, call=call) == expected
 
 
-def test_who_has_left_is_not_missing() -> None:
+def test_a_replica_that_has_exited_is_not_missing() -> None:
     assert missing("worker*2", listen="worker.0", alive="worker.0") == []
 
 
@@ -65,15 +65,15 @@ def test_who_has_left_is_not_missing() -> None:
         ("worker evaluator framework=torch", False),
     ],
 )
-def test_only_a_line_of_several_has_to_form(text: str, expected: bool) -> None:
+def test_only_a_gang_of_several_replicas_has_a_rendezvous(text: str, expected: bool) -> None:
     assert needs_rendezvous(gang(text)) is expected
 
 
-def test_of_many_only_the_first_are_named() -> None:
+def test_of_many_missing_replicas_only_the_first_are_named() -> None:
     plan = gang("worker*9")
     addresses = {replica.id: f"a:{1 + replica.id.index}" for replica in plan.replicas}
     sockets = {replica.id: Sockets(replica.id) for replica in plan.replicas}
-    said = describe_missing(find_missing(plan, addresses, sockets))
-    assert said.startswith("worker.0 does not listen on a:1, worker.1 ")
-    assert said.endswith(" and 5 more are missing")
+    message = describe_missing(find_missing(plan, addresses, sockets))
+    assert message.startswith("worker.0 does not listen on a:1, worker.1 ")
+    assert message.endswith(" and 5 more are missing")
     assert ReplicaId("worker", 3) in addresses

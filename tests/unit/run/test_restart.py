@@ -1,4 +1,4 @@
-"""Whether, and after how long, the whole line starts again."""
+"""Whether, and after how long, the whole gang restarts; when the cause is recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_class_of_failure_is_charged_to_its_own_budget() -> None:
     assert not may_restart(budgets, {}, "preempted")
 
 
-def test_what_has_no_budget_is_never_started_again() -> None:
+def test_a_class_without_a_budget_is_never_restarted() -> None:
     budgets = Restart(crash=9, lost=9, preempted=9, hang=9, rendezvous=9, out_of_memory=9)
     assert not may_restart(budgets, {}, "engine")
     assert not may_restart(budgets, {}, "time")
@@ -58,11 +58,11 @@ def test_no_delay_is_shorter_than_the_one_before_or_longer_than_the_limit(
     assert 0 <= first <= second <= initial + more
 
 
-def test_codes_are_numbers_and_ranges_and_nobody_who_ended_well_has_one() -> None:
+def test_permanent_codes_are_numbers_and_ranges_and_an_exit_with_0_has_none() -> None:
     budgets = Restart(permanent_codes=("2", "64-78"))
     ends = [Exit(code=code) for code in (0, 1, 2, 63, 64, 78, 79)]
     assert [is_permanent(budgets, end) for end in ends] == [False, False, True, False, True, True, False]
-    assert not is_permanent(budgets, Exit(message="nobody saw it"))
+    assert not is_permanent(budgets, Exit(message="its host is gone"))
     assert is_permanent(Restart(permanent_codes=("137",)), Exit(signal=9))
 
 
@@ -87,7 +87,7 @@ def test_no_cause_is_final_while_another_attempt_follows_or_the_run_goes_on() ->
     assert final_cause(again, fold(again, events[:-1])) is None
 
 
-def test_who_only_reports_on_a_peer_is_not_the_cause_before_all_have_ended() -> None:
+def test_a_replica_that_only_reports_about_a_peer_is_not_the_cause_before_all_have_ended() -> None:
     plan = gang("worker*2")
     state = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
     assert final_cause(plan, state) is None
@@ -98,7 +98,7 @@ def test_who_only_reports_on_a_peer_is_not_the_cause_before_all_have_ended() -> 
     assert str(cause.replica) == "worker.1"
 
 
-def test_while_the_cause_is_not_known_the_others_get_time_to_name_it() -> None:
+def test_while_the_cause_is_not_known_the_others_get_a_grace_to_report_it() -> None:
     plan = gang("worker*3")
     gone = fold(plan, failing(plan, Evidence("connection reset by peer", "gone")))
     silent = fold(plan, failing(plan, Evidence("a barrier timed out", "silent")))
@@ -116,7 +116,7 @@ def test_the_cause_is_named_once_and_once_more_if_later_evidence_names_another()
     assert named.message == "worker.0: exit code 1, EOFError: the connection was closed"
     events.append(named)
     assert name_cause(plan, fold(plan, events)) is None
-    # This end came before the one that decided, and is told after it; a third may still name another.
+    # This exit came before the one that decided, and is reported after it; a third may still name another replica.
     events.append(ReplicaExited(ReplicaId("worker", 1), 0, 0, Exit(code=1), 99.0, Evidence("ValueError: bad row")))
     state = fold(plan, events)
     assert name_cause(plan, state) is None

@@ -1,4 +1,4 @@
-"""Scalars of TensorBoard's files. Those in `scalars` are what TensorFlow 2.21 wrote, as its callers write them."""
+"""Scalars in TensorBoard's event files. Those in `scalars` were written by TensorFlow 2.21."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_keras_and_scripts_and_estimators_write_is_read() -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_cut_at_any_byte_says_the_same_or_less(name: str) -> None:
+def test_a_file_cut_at_any_byte_has_the_same_scalars_or_fewer(name: str) -> None:
     data = FILES[name]
     whole = read_scalars(data, is_cut=False)
     for cut in range(0, len(data), 1 if len(data) < 1000 else 37):
@@ -45,7 +45,7 @@ def test_a_cut_at_any_byte_says_the_same_or_less(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_nothing_is_believed_that_its_checksum_does_not_hold(name: str) -> None:
+def test_a_record_with_a_wrong_checksum_is_skipped(name: str) -> None:
     data = FILES[name]
     whole = set(read_scalars(data, is_cut=False))
     for at in range(0, len(data), 1 if len(data) < 1000 else 53):
@@ -60,7 +60,7 @@ def test_any_bytes_can_be_read(data: bytes, is_cut: bool) -> None:
     assert read_scalars(data, is_cut=is_cut) == []
 
 
-def test_a_length_without_end_is_no_record() -> None:
+def test_a_record_that_is_too_long_is_skipped() -> None:
     assert read_scalars(struct.pack("<QI", 2**63, 0) + b"x" * 100, is_cut=False) == []
 
 
@@ -69,7 +69,7 @@ HALF, HALF_OF_DOUBLE = struct.pack("<f", 0.5), struct.pack("<d", 0.5)
 
 
 def tensor(fields: bytes) -> bytes:
-    """A value whose tensor has these fields: 1 is the type, 2 the shape, 4 the content, 5 floats and 6 doubles."""
+    """Return a value with a tensor of fields 1 is the type, 2 the shape, 4 the content, 5 floats and 6 doubles."""
     return LOSS + b"\x42" + bytes([len(fields)]) + fields
 
 
@@ -104,7 +104,7 @@ def test_a_value_is_a_plain_number_or_a_tensor_of_one_float_or_double(value: byt
         tensor(b"\x08\x01"),
     ],
 )
-def test_what_is_not_one_number_under_a_tag_is_no_scalar(value: bytes) -> None:
+def test_a_value_that_is_not_one_number_with_a_tag_is_no_scalar(value: bytes) -> None:
     assert read_scalars(event_record(7, value), is_cut=False) == []
 
 
@@ -121,7 +121,7 @@ def scalar(tag: str, step: int, value: float = 0.5) -> Scalar:
 def test_the_epochs_of_keras_are_counted_as_it_prints_them() -> None:
     written = [scalar("epoch_learning_rate", 4), scalar("epoch_loss", 4, 0.25), scalar("epoch_loss", 3, 0.5)]
     assert progress_in(written, by_keras=True) == (Progress(epoch=5, loss=0.25, is_latest=True), 104.0)
-    assert progress_in(written, by_keras=False) is None  # somebody else may count from 1
+    assert progress_in(written, by_keras=False) is None  # other writers may count from 1
 
 
 @pytest.mark.parametrize("tag", ["loss", "Loss/train", "train/loss", "train_loss", "training loss", "batch_loss"])
@@ -131,5 +131,5 @@ def test_the_loss_of_a_training_has_its_step(tag: str) -> None:
 
 
 @pytest.mark.parametrize("tag", ["val_loss", "Loss/test", "loss/val", "validation/loss", "lossless", "accuracy", ""])
-def test_other_numbers_say_nothing_of_it(tag: str) -> None:
+def test_other_scalars_are_not_the_loss(tag: str) -> None:
     assert progress_in([scalar(tag, 12)], by_keras=True) is None
