@@ -88,7 +88,7 @@ KINDS: dict[type, st.SearchStrategy[Event]] = {
 }
 
 
-def test_every_kind_of_event_is_tried_here() -> None:
+def test_every_event_type_is_tested_here() -> None:
     assert set(KINDS) == set(get_args(Event))
 
 
@@ -146,7 +146,7 @@ def test_an_event_is_short_and_readable() -> None:
     ],
     ids=json.dumps,
 )
-def test_what_this_version_does_not_know_is_refused(data: Any) -> None:
+def test_an_event_of_an_unknown_version_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match="not an event of this version"):
         event_from_data(data)
 
@@ -189,7 +189,7 @@ def test_a_renamed_event_is_stored_by_its_first_name_and_read_by_both(name: str)
 
 
 @pytest.mark.parametrize("kind", [*get_args(Event), Exit, Evidence])
-def test_an_absent_field_of_an_event_means_nothing_was_said(kind: type[Record]) -> None:
+def test_an_absent_field_of_an_event_has_an_empty_default(kind: type[Record]) -> None:
     assert not any(field_defaults(kind).values())  # any other default would change what old journals mean
 
 

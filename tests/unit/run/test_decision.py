@@ -1,4 +1,4 @@
-"""Decisions: written and read back equal, and folded without a plan, whatever else a damaged journal says."""
+"""Decisions: written and read back equal, and folded without a plan, even from a damaged journal."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ facts = st.one_of(
 )
 
 
-def test_every_kind_of_decision_is_tried_here() -> None:
+def test_every_decision_type_is_tested_here() -> None:
     assert set(KINDS) == set(get_args(Decision))
 
 
@@ -108,7 +108,7 @@ def test_a_decision_is_read_back_as_it_was_written(decision: Decision) -> None:
 
 
 @pytest.mark.parametrize("kind", [*get_args(Decision), Verdict])
-def test_an_absent_field_of_a_decision_means_that_nothing_was_said(kind: type[Record]) -> None:
+def test_an_absent_field_of_a_decision_has_an_empty_default(kind: type[Record]) -> None:
     assert not any(field_defaults(kind).values())  # any other default would change what old journals mean
 
 
@@ -125,14 +125,14 @@ def test_an_absent_field_of_a_decision_means_that_nothing_was_said(kind: type[Re
     ],
     ids=json.dumps,
 )
-def test_what_cannot_have_been_decided_is_refused(data: dict[str, Any]) -> None:
+def test_an_invalid_decision_is_refused(data: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"not an? (event|decision) of this version|not a valid Phase"):
         decision_from_data(data)
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.one_of(facts, *KINDS.values()), max_size=12))
-def test_no_order_of_events_and_decisions_is_too_strange_to_be_shown(events: list[Any]) -> None:
+def test_events_and_decisions_in_any_order_can_be_folded(events: list[Any]) -> None:
     state = new_run(gang("worker*2 ps evaluator"))
     for event in (RunAccepted(), *events):
         state = fold(state, event)
@@ -160,12 +160,12 @@ def test_the_state_before_a_restart_is_that_of_the_attempt_that_ended() -> None:
     assert folded.state.restarts == {"crash": 1}
 
 
-def test_without_a_restart_both_states_are_one() -> None:
+def test_without_a_restart_both_states_are_equal() -> None:
     folded = fold_entry(new_run(gang("worker*1")), RunAccepted(), ())
     assert folded.state is folded.before_restart
 
 
-def test_a_fact_alone_judges_no_end() -> None:
+def test_an_event_without_a_decision_ends_no_attempt() -> None:
     plan = gang("worker*2")
     up = fold(new_run(plan), RunAccepted(), AttemptPlaced(0, ("a:1", "a:2")), ReplicaStarted(WORKER, 0))
     state = fold(up, ReplicaExited(WORKER, 0, 0, Exit(1), 5.0))
@@ -173,7 +173,7 @@ def test_a_fact_alone_judges_no_end() -> None:
     assert (state.ending, state.phase) == (None, Phase.STARTING)
 
 
-def test_a_restart_changes_nothing_unless_an_attempt_has_ended_and_it_begins_the_next_one() -> None:
+def test_a_restart_changes_the_state_only_if_the_attempt_before_has_ended() -> None:
     up = fold(new_run(gang("worker")), RunAccepted(), AttemptPlaced(0, ("a:1",)), ReplicaStarted(WORKER, 0))
     assert fold(up, RestartChosen(1, "crash", 1, 3)) == up
     ended = fold(up, ReplicaExited(WORKER, 0, 0, Exit(1), 5.0), FAILED)
@@ -181,7 +181,7 @@ def test_a_restart_changes_nothing_unless_an_attempt_has_ended_and_it_begins_the
     assert fold(ended, RestartChosen(1, "crash", 1, 3)).attempt == 1
 
 
-def test_only_the_replicas_that_return_are_in_their_next_incarnation_and_no_longer_forgiven() -> None:
+def test_only_replicas_that_return_are_in_their_next_incarnation_and_count_again() -> None:
     up = fold(new_run(gang("worker*2")), RunAccepted(), AttemptPlaced(0, ("a:1", "a:2")))
     state = fold(up.replace(forgiven=(WORKER, SECOND)), ReplicasRevived(0, (WORKER,)))
     assert state.forgiven == (SECOND,)

@@ -1,4 +1,4 @@
-"""Logs and stacks that were written to keep their reader busy, or to make it fail."""
+"""Logs and stacks that were made to slow their readers down, or to make them fail."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def find_thread(stacks: bytes) -> None:
 @pytest.mark.parametrize(
     ("head", "reader"), [(b"", count_progress), (b"", count_steps), *product(HEADS, (show_card, hear, find_thread))]
 )
-def test_four_times_as_much_takes_about_four_times_as_long(head: bytes, reader: Callable[[bytes], None]) -> None:
+def test_readers_take_linear_time(head: bytes, reader: Callable[[bytes], None]) -> None:
     slow = [
         unit
         for unit in UNITS
@@ -69,15 +69,15 @@ def test_four_times_as_much_takes_about_four_times_as_long(head: bytes, reader: 
 
 
 @pytest.mark.parametrize("unit", [b" ", b"1", b"a.", b"/jax/_src/ a.", b"    a (", b"/lib/python3/", b"["])
-def test_a_line_that_fails_to_match_late_is_not_tried_from_everywhere(unit: bytes) -> None:
-    """Lines as long as are read at all: in time, and not by the square of their length."""
+def test_a_long_line_that_does_not_match_takes_linear_time(unit: bytes) -> None:
+    """Lines of the maximum length take time in proportion to their length, not to its square."""
     lines = [unit * (length // len(unit)) + b"!\n" for length in (500, 3990)]
     for head, reader in [(b"", count_progress), *product(HEADS, (show_card, hear, find_thread))]:
         small, large = (head + line * ((1 << 15) // len(line)) for line in lines)
         assert growth(reader, small, large) < 10, (head, reader)
 
 
-def test_a_line_without_end_is_not_kept() -> None:
+def test_a_line_that_never_ends_is_not_kept_in_memory() -> None:
     reader = StepReader()
     for _ in range(100):
         assert list(reader.read(b"x" * (1 << 16))) == []
@@ -112,7 +112,7 @@ NINES = "9" * 400
         f"Epoch 1/{'9' * 15}\n1%|x| 1/{'9' * 15} [00:01<00:02, 1.0s/it, loss=0.5]",
     ],
 )
-def test_numbers_beyond_measure_are_no_rate(line: str) -> None:
+def test_too_large_numbers_are_no_rate(line: str) -> None:
     progress = read_progress(f"{line}\n".encode())
     for seconds in (progress.eta_seconds, progress.steps_eta_seconds):
         assert seconds is None or format_duration(seconds)
@@ -127,5 +127,5 @@ def test_a_frame_with_a_line_number_of_thousands_of_digits_is_none(line: str) ->
 
 
 @pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300])
-def test_a_time_beyond_measure_has_words(seconds: float) -> None:
+def test_an_infinite_time_can_be_described(seconds: float) -> None:
     assert format_duration(seconds) == format_duration(seconds, parts=1) == "ever"

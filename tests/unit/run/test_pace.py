@@ -1,4 +1,4 @@
-"""How fast a training goes: where its log counted, and what times make of that."""
+"""The pace of a training, from the counts in its log and their times."""
 
 from __future__ import annotations
 
@@ -32,13 +32,11 @@ def counts(*lines: str) -> list[int]:
         (["nothing"], []),
     ],
 )
-def test_counts_go_back_to_where_something_else_was_counted_or_the_count_began_anew(
-    lines: list[str], expected: list[int]
-) -> None:
+def test_counts_are_those_of_one_series_since_it_began(lines: list[str], expected: list[int]) -> None:
     assert counts(*lines) == expected
 
 
-def test_the_last_two_hundred_counts_are_enough() -> None:
+def test_only_the_last_two_hundred_counts_are_read() -> None:
     assert counts(*(f"step {number} loss 0.5" for number in range(300))) == [*range(299, 99, -1)]
 
 

@@ -1,4 +1,4 @@
-"""How far a training is, from what it prints. The files in `bars` are what Keras 3.15 and tf_keras 2.21 printed."""
+"""The progress of a training, from its output. The files in `bars` were printed by Keras 3.15 and tf_keras 2.21."""
 
 from __future__ import annotations
 
@@ -90,23 +90,23 @@ def log(*lines: str) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def said(progress: Progress) -> list[str]:
-    """Every number by its spelling: one that is none is like itself."""
+def spelled(progress: Progress) -> list[str]:
+    """Return every number as text, so that NaN equals NaN."""
     return [repr(value) for value in to_dict(progress.replace(is_latest=False)).values()]
 
 
 @pytest.mark.parametrize("line", READ)
-def test_a_known_shape_is_read(line: str) -> None:
-    assert said(read_progress(log("loading", line))) == said(READ[line])
-    assert said(read_progress(log(line, "saved model"))) == said(READ[line])
+def test_a_line_of_a_known_format_is_read(line: str) -> None:
+    assert spelled(read_progress(log("loading", line))) == spelled(READ[line])
+    assert spelled(read_progress(log(line, "saved model"))) == spelled(READ[line])
 
 
 @pytest.mark.parametrize("line", NOT_READ)
-def test_numbers_of_another_kind_are_left_alone(line: str) -> None:
+def test_other_numbers_are_not_progress(line: str) -> None:
     assert read_progress(log(line)) == UNKNOWN
 
 
-def test_a_loss_may_be_no_number() -> None:
+def test_a_loss_may_be_nan() -> None:
     found = read_progress(log("step 3 loss nan"))
     assert found.loss is not None
     assert math.isnan(found.loss)
@@ -129,7 +129,7 @@ def test_keras_is_read_in_each_of_its_epochs(name: str, first: Progress, second:
         assert found.rate == pytest.approx(expected.rate)
 
 
-def test_a_bar_after_the_last_epoch_is_of_none() -> None:
+def test_a_bar_after_the_last_epoch_belongs_to_no_epoch() -> None:
     for name in ("keras2", "keras3"):
         found = read_progress(LOGS[name])
         assert (found.epoch, found.epochs, found.step, found.steps) == (None, None, 3, 3)
@@ -147,20 +147,20 @@ def test_steps_belong_to_the_epoch_that_was_announced_and_not_to_one_that_is_ove
     assert (found.epoch, found.epochs, found.step) == (None, None, 7)
 
 
-def test_a_line_that_is_being_written_waits_but_the_bar_that_is_drawn_counts() -> None:
+def test_an_incomplete_line_is_not_read_but_an_incomplete_bar_is() -> None:
     found = read_progress(b"step 11 loss 0.5\nstep 12 loss 0.2")
     assert (found.step, found.steps, found.loss) == (11, None, 0.5)
     bar = b"Epoch 1/2\n\r1/9 [=>...] - ETA: 8s - loss: 0.5\b\b\b\r2/9 [==>..] - ETA: 7s - loss: 0.2"
     assert read_progress(bar) == Progress(1, 2, 2, 9, 0.5, 1.0, is_latest=True)
 
 
-def test_whether_something_was_written_since_is_known() -> None:
+def test_output_after_the_last_progress_is_detected() -> None:
     assert read_progress(log("step 1 loss 2")).is_latest
     assert not read_progress(log("step 1 loss 2", "saved")).is_latest
     assert not read_progress(log("step 1 loss 2") + b"step 2 lo").is_latest
 
 
-def test_time_to_go_is_known_only_with_everything_that_it_takes() -> None:
+def test_the_remaining_time_needs_step_total_and_rate() -> None:
     bar = Progress(epoch=2, epochs=4, step=30, steps=100, rate=10.0)
     assert (bar.steps_eta_seconds, bar.eta_seconds) == (7.0, 27.0)
     assert bar.replace(epochs=None).eta_seconds is None
@@ -181,21 +181,21 @@ PIECES = st.one_of(
 
 
 @given(st.lists(st.tuples(PIECES, st.sampled_from(["\n", "\r", "\r\n"])), max_size=12), st.data())
-def test_a_cut_says_the_same_or_less(pieces: list[tuple[str, str]], data: st.DataObject) -> None:
+def test_a_cut_log_has_the_same_progress_or_less(pieces: list[tuple[str, str]], data: st.DataObject) -> None:
     whole = "".join(text + end for text, end in pieces).encode()
     start = data.draw(st.integers(0, len(whole)))
     end = data.draw(st.integers(start, len(whole)))
-    less, more = said(read_progress(whole[start:end], is_cut=start > 0)), said(read_progress(whole[:end]))
+    less, more = spelled(read_progress(whole[start:end], is_cut=start > 0)), spelled(read_progress(whole[:end]))
     assert all(cut in ("None", full) for cut, full in zip(less, more, strict=True))
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_at_every_byte_of_a_real_log_each_number_is_one_that_was_shown(name: str) -> None:
+def test_every_prefix_of_a_real_log_gives_numbers_that_were_printed(name: str) -> None:
     data = LOGS[name]
     ends = [at + 1 for at, byte in enumerate(data) if byte in b"\r\n"]
-    shown = [set(column) for column in zip(*(said(read_progress(data[:end])) for end in ends), strict=True)]
+    shown = [set(column) for column in zip(*(spelled(read_progress(data[:end])) for end in ends), strict=True)]
     for end in range(len(data)):
-        found = said(read_progress(data[:end]))
+        found = spelled(read_progress(data[:end]))
         assert all(value == "None" or value in column for value, column in zip(found, shown, strict=True)), end
 
 
@@ -204,13 +204,13 @@ def test_an_epoch_is_announced_when_its_line_has_ended() -> None:
     assert read_progress(b"~~~ Epoch 2/9 ~~~\n").epoch == 2
 
 
-def test_a_tail_that_begins_with_the_end_of_a_line_has_the_next_line_whole() -> None:
+def test_a_tail_that_begins_within_a_line_is_read_from_the_next_line() -> None:
     assert read_progress(b"\nstep 3 loss 0.5\n", is_cut=True).step == 3
     assert read_progress(b"step 3 loss 0.5\n", is_cut=True) == UNKNOWN
 
 
 @pytest.mark.parametrize(("length", "is_read"), [(2000, True), (2001, False)])
-def test_a_line_counts_up_to_two_thousand_characters(length: int, is_read: bool) -> None:
+def test_a_line_of_up_to_two_thousand_characters_is_read(length: int, is_read: bool) -> None:
     line = "step 3 loss 0.5 ".ljust(length, "x")
     assert (read_progress(log(line)).step == 3) is is_read
 
@@ -218,11 +218,11 @@ def test_a_line_counts_up_to_two_thousand_characters(length: int, is_read: bool)
 @pytest.mark.parametrize(
     ("rate", "expected"), [("0.0000000005", None), ("0.5", 0.5), ("2000000000", None), ("?", None), (".", None)]
 )
-def test_a_rate_beyond_all_measure_is_no_rate(rate: str, expected: float | None) -> None:
+def test_a_rate_that_is_too_large_is_ignored(rate: str, expected: float | None) -> None:
     assert read_progress(log(f" 45%|{TQDM}| 45/100 [00:10<00:12,  {rate}it/s, loss=0.3]")).rate == expected
 
 
-def test_a_bar_without_a_rate_has_that_of_its_remaining_time() -> None:
+def test_the_rate_of_a_bar_follows_from_its_remaining_time() -> None:
     bar = "40/100 [====>.....] - ETA: {} - loss: 0.31"
     assert read_progress(log(bar.format("1:00:00"))).rate == 60 / 3600
     assert read_progress(log(bar.format("30s"))).rate == 2.0
@@ -230,6 +230,6 @@ def test_a_bar_without_a_rate_has_that_of_its_remaining_time() -> None:
     assert read_progress(log("40/100 [====>.....] - 3s 0us/step - loss: 0.31")).rate is None
 
 
-def test_the_loss_that_was_said_last_belongs_to_a_step_without_one() -> None:
+def test_a_step_without_a_loss_has_the_last_loss() -> None:
     found = read_progress(log("step 1 loss 0.5", f" 45%|{TQDM}| 45/100 [00:10<00:12,  4.50it/s]"))
     assert (found.step, found.loss) == (45, 0.5)

@@ -1,4 +1,4 @@
-"""What reads a journal knows no policy: it folds what was recorded."""
+"""Modules that read a journal do not import modules that decide."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import drumline
 
 SOURCE = Path(drumline.__file__).parent
 READERS = ("view", "cli", "store", "run/goodput.py", "run/drill.py", "run/fold.py", "run/describe.py")
-# What decides, with the parts that it is made of.
+# Modules that decide, with their parts.
 PARTS = (
     "machine",
     "difference",
@@ -57,5 +57,5 @@ def test_the_migration_is_the_one_exception() -> None:
     assert "drumline.run.machine" in set(imported(MIGRATION))
 
 
-def test_every_part_that_decides_is_there() -> None:
+def test_every_listed_part_exists() -> None:
     assert all((SOURCE / "run" / f"{name}.py").exists() for name in PARTS)

@@ -1,4 +1,4 @@
-"""Whether a supervisor that died may come back."""
+"""Whether a supervisor that was killed may return."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from drumline.run.state import Phase, RunState
         ([RunAccepted(), StopRequested(), ResumeRequested(), StopRequested(force=True)], False),
     ],
 )
-def test_a_supervisor_may_come_back_unless_the_run_was_asked_to_stop(events: list[Event], *, may: bool) -> None:
+def test_a_supervisor_may_return_unless_a_stop_was_requested(events: list[Event], *, may: bool) -> None:
     assert may_return(events, RunState(Phase.RUNNING)) is may
 
 
 @pytest.mark.parametrize("phase", [Phase.FINISHED, Phase.FAILED, Phase.KILLED])
-def test_a_supervisor_does_not_come_back_to_a_run_that_is_over(phase: Phase) -> None:
+def test_a_supervisor_does_not_return_to_a_run_that_is_over(phase: Phase) -> None:
     assert not may_return([RunAccepted()], RunState(phase))

@@ -1,4 +1,4 @@
-"""The steps of a log, in the order in which it counts them."""
+"""Steps that a log counts, in their order."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ def counts(text: str) -> list[tuple[int | None, int | None]]:
     return [(each.epoch, each.step) for each in StepReader().read(text.encode())]
 
 
-def test_lines_count_as_they_say() -> None:
+def test_lines_count_steps_and_epochs() -> None:
     assert counts("step 1 loss 0.5\nhello\nstep 2 loss 0.4\nstep 3 los") == [(None, 1), (None, 2)]
     assert counts("Epoch [2/3], Step [10/100], Loss: 0.3\n") == [(2, 10)]
     assert counts("epoch 3: loss 0.07\n") == [(3, None)]
 
 
-def test_an_announced_epoch_holds_for_its_bar_and_not_for_an_evaluation() -> None:
+def test_an_announced_epoch_applies_to_its_bar_and_not_to_an_evaluation() -> None:
     bar = "1/2 ━━ 1s 2ms/step - loss: 0.5\r2/2 ━━ 1s 2ms/step - loss: 0.4\n"
     assert counts(f"Epoch 1/2\n{bar}{bar}Epoch 2/2\n{bar}") == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert counts(bar) == [(None, 1), (None, 2)]
 
 
-def test_each_step_is_known_by_the_byte_that_ends_its_line() -> None:
+def test_each_step_has_the_offset_of_the_end_of_its_line() -> None:
     text = b"hello\nstep 1 loss 0.5\nstep 2 loss 0.4\n"
     assert [text[: each.end] for each in StepReader().read(text)] == [text[:21], text[:-1]]
 
 
 @pytest.mark.parametrize("name", ["keras2.txt", "keras3.txt", "keras2-lines.txt", "keras3-lines.txt"])
-def test_a_log_read_in_pieces_says_what_the_whole_says(name: str) -> None:
+def test_a_log_that_is_read_in_pieces_has_the_same_steps(name: str) -> None:
     log = (BARS / name).read_bytes()
     whole = list(StepReader().read(log))
     assert whole
@@ -52,7 +52,7 @@ def test_the_stride_is_the_usual_gap(steps: tuple[int, ...], stride: int) -> Non
     assert usual_stride(Counted(0, step) for step in steps) == stride
 
 
-def test_how_far_a_step_is_begins_at_zero() -> None:
+def test_the_position_of_a_step_begins_at_zero() -> None:
     assert Counted(0, None).order == (0, 0)
     assert Counted(0, 5, 2).order == (2, 5)
 
@@ -67,7 +67,7 @@ def test_a_piece_that_is_too_long_is_dropped_and_the_next_is_read() -> None:
     assert (found.step, found.end) == (2, len(too_long) + len(b"step 1 loss 0.5\nstep 2 loss 0.4"))
 
 
-def test_a_piece_that_is_just_not_too_long_is_read() -> None:
+def test_a_piece_of_the_maximum_length_is_read() -> None:
     reader = StepReader()
     piece = b"step 1 loss 0.5"
     before = b"\x1b[0m" * ((LONGEST_BYTES - len(piece)) // 4)
