@@ -1,4 +1,4 @@
-"""drumline compiled, as an installer leaves it: else a checkout is compared with peers that are."""
+"""Compile drumline, as an installer does: otherwise a checkout would be compared with compiled peers."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ import drumline
 
 
 def compile_drumline() -> None:
-    """Compile what changed since it was last; commands would, each anew, where PYTHONDONTWRITEBYTECODE is set."""
+    """Compile what has changed; with PYTHONDONTWRITEBYTECODE every command would compile it again."""
     compileall.compile_dir(Path(drumline.__file__).parent, quiet=1)

@@ -1,7 +1,7 @@
-"""The table of all figures: each with its peer in the same run, its goal, and the command that shows it.
+"""The table of all figures: each with its peer, measured in the same run, its goal, and the command that measures it.
 
-`make bench` sets DRUMLINE_FIGURES to a file in which every benchmark notes what it measured, one JSON object a line;
-`python -m bench.figures FILE` then writes `docs/figures.md` to its standard output.
+`make bench` sets DRUMLINE_FIGURES to a file to which every benchmark appends its figures, one JSON object per line;
+`python -m bench.figures FILE` then prints `docs/figures.md`.
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from typing import NamedTuple
 HEAD = """# Figures
 
 Written by `make bench`, not by hand. A ratio is drumline's figure against its peer's, measured in the same run, since
-machines are noisy; seconds are of one machine ({machine}) on {day}.
-Rows of one command are of one run of it; other commands may have been run at another hour, on another such machine.
-A goal is the most that the ratio may be, or the least where it says so.
+machines are noisy; seconds are from one machine ({machine}), {day}.
+Rows with the same command are from one run of it; other commands may have been run at another time, on another such
+machine. A goal is the largest ratio that is accepted (≤), or the smallest (≥).
 
 | What | drumline | peer | ratio | goal | | command |
 |---|---|---|---|---|---|---|
 """
 MISSED = """
-## What misses its goal, and where the time goes
+## Missed goals, and where the time goes
 
 """
-# Why a figure is what it is, by a part of its name; shown when it misses its goal.
+# The reason for a figure, by a part of its name; shown if it misses its goal.
 REASONS = {
     "until all are up": "Before the first replica is forked, `drumline train` starts Python (10 ms) and loads what"
     " reads a spec (35 to 45 ms), reads, checks and plans, and then forks the supervisor"
     " ([ADR 0004](adr/0004-one-launch-and-one-event-loop.md)). honcho reads one line of a Procfile instead.",
-    "to disk": "Replicas write into their logs themselves, as they do for the shell. What is more is the start of two"
-    " commands, `train -d` and `wait`, and the marks of time that the supervisor sets beside the logs.",
+    "to disk": "Replicas write their logs themselves, as with the shell. The difference is the start of two commands,"
+    " `train -d` and `wait`, and the times that the supervisor records beside the logs.",
     "torch-2: first step on all, following": "torch 2.15 imports `torch._dynamo`, 840 modules in 1.4 to 2.0 s, when a"
     " script makes its DistributedDataParallel. A warm process imports `torch` and what `warm.import` names, nothing"
     " else; with that module named there, launches were slower still.",
-    "1 worker": "One process that has all cores should be the same both ways.",
-    "first step on all, first": "Nothing is warm yet: one process imports TensorFlow (most of the time, on one core),"
-    " while by hand all workers import it at the same time, on all cores. Where those do not slow each other down, as"
-    " the row `one alone` of the bench shows, one import for all saves little before there are many more workers than"
-    " cores ([warm start](warm.md)).",
+    "1 worker": "One process with all cores should take the same time both ways.",
+    "first step on all, first": "There is no warm process yet: one process imports TensorFlow, on one core most of the"
+    " time, while by hand all workers import it at the same time, on all cores. If workers do not slow each other down"
+    " (row `one alone` of the benchmark), a single import saves little unless there are many more workers than cores"
+    " ([warm start](warm.md)).",
 }
 
 
 class Figure(NamedTuple):
-    """Something measured beside a peer."""
+    """A figure of drumline and of a peer, measured in the same run."""
 
     what: str
     ours: float
@@ -61,26 +61,26 @@ class Figure(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Ours against theirs."""
+        """Return the figure divided by that of the peer."""
         return self.ours / self.theirs
 
     @property
     def is_missed(self) -> bool:
-        """Whether there is a goal, and it is not reached."""
+        """Return whether there is a goal and it is not reached."""
         if self.goal is None:
             return False
         return round(self.ratio, 2) < self.goal if self.at_least else round(self.ratio, 2) > self.goal
 
 
 def note(figure: Figure) -> None:
-    """Keep a figure for the table, if somebody makes one."""
+    """Record a figure if DRUMLINE_FIGURES is set."""
     if path := os.environ.get("DRUMLINE_FIGURES"):
         with Path(path).open("a") as file:
             file.write(json.dumps(figure) + "\n")
 
 
 def write(figures: Sequence[Figure], machine: str, day: str) -> str:
-    """The page."""
+    """Return the page."""
     text = HEAD.format(machine=machine, day=day) + "\n".join(map(_row, figures)) + "\n"
     missed = [figure for figure in figures if figure.is_missed]
     if missed:
@@ -99,14 +99,14 @@ def _row(figure: Figure) -> str:
 
 
 def _miss(figure: Figure) -> str:
-    reason = next((reason for part, reason in REASONS.items() if part in figure.what), "Why is not known yet.")
+    reason = next((reason for part, reason in REASONS.items() if part in figure.what), "The reason is not known yet.")
     return f"- **{figure.what}**: {figure.ratio:.2f}×. {reason}"
 
 
 def main() -> None:
     (file,) = sys.argv[1:]
     found = [Figure(*json.loads(line)) for line in Path(file).read_text().splitlines()]
-    figures = {figure.what: figure for figure in found}  # of what was measured twice, the later one
+    figures = {figure.what: figure for figure in found}  # the later one of two with the same name
     machine = f"{os.cpu_count()} cores, {os.uname().sysname} on {os.uname().machine}"
     print(write(list(figures.values()), machine, f"{datetime.now(UTC):%Y-%m-%d}"), end="")
 

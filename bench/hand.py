@@ -1,4 +1,4 @@
-"""What people type by hand: the variables of each worker and nothing else; and where the frameworks are."""
+"""Workers that are started by hand: the variables that each needs, free ports, and the environments of frameworks."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ ROOT = Path(__file__).parents[1]
 
 
 def environment(name: str) -> Path:
-    """The folder of a framework's environment, built by `scripts/environment`."""
+    """Return the folder of a framework's environment, built by `scripts/environment`."""
     command = [str(ROOT / "scripts" / "environment"), "--path", name]
     return Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
 
 
 def typed(framework: str, workers: int) -> list[dict[str, str]]:
-    """What each worker is told by hand; one alone is told nothing."""
+    """Return the variables that each worker needs; a single one needs none."""
     if workers == 1:
         return [{}]
     ports = free_ports(workers)
@@ -31,7 +31,7 @@ def typed(framework: str, workers: int) -> list[dict[str, str]]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody had a moment ago."""
+    """Return ports that are free now."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

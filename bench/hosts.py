@@ -1,8 +1,9 @@
 """Launching on several hosts, side by side: a shell that loops over `ssh`, one host after the other or all with `&`.
 
-Run as `scripts/hosts/run 10 .venv/bin/python -m bench.hosts [NAME...]` from the checkout: real sshd's in namespaces of
-this machine, so that all of them share its cores. Everybody carries the project, starts one replica on each host, gives
-it its TF_CONFIG and has its log here. Figures are medians of interleaved repetitions, as ratios to the loop with `&`.
+Run as `scripts/hosts/run 10 .venv/bin/python -m bench.hosts [NAME...]` from the checkout: real sshds in namespaces of
+this machine, so that all of them share its cores. Every launcher copies the project, starts one
+replica on each host with its TF_CONFIG, and writes its log on this machine. Figures are medians of interleaved
+repetitions, as ratios to the loop with `&`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 def up(hosts: Sequence[str]) -> None:
-    """From the command to the last replica running, and to the command's end."""
+    """Measure the time until the last replica runs, and until the command ends."""
     for number in sorted({min(3, len(hosts)), len(hosts)}):
 
         def measure(launcher: Launcher, number: int = number) -> tuple[float, ...]:
@@ -48,7 +49,7 @@ def up(hosts: Sequence[str]) -> None:
 
 
 def lines(hosts: Sequence[str]) -> None:
-    """Until 100,000 lines of each of three hosts are in files here."""
+    """Measure the time until 100,000 lines of each of three hosts are in files of this machine."""
 
     def measure(launcher: Launcher) -> tuple[float, ...]:
         began, logs, ended = launch(launcher, hosts[:3], PRINT)
@@ -60,7 +61,7 @@ def lines(hosts: Sequence[str]) -> None:
 
 
 def launch(launcher: Launcher, hosts: Sequence[str], script: str) -> tuple[float, list[str], float]:
-    """When it began, what each replica wrote, and when it was over."""
+    """Return when it began, the log of each replica, and when it ended."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         project = Path(scratch, "project")
         project.mkdir()
@@ -75,7 +76,7 @@ def launch(launcher: Launcher, hosts: Sequence[str], script: str) -> tuple[float
 
 
 def by_drumline(project: Path, hosts: Sequence[str]) -> Sequence[str]:
-    """The spec and the command."""
+    """Write the spec, and return the command."""
     (project / "drumline.yml").write_text(
         f"project: bench\nframework: tensorflow\nwarm: false\nrun: python3 train.py\nroles: {{worker: {len(hosts)}}}\n"
     )
@@ -83,12 +84,12 @@ def by_drumline(project: Path, hosts: Sequence[str]) -> Sequence[str]:
 
 
 def by_loop(_: Path, hosts: Sequence[str]) -> Sequence[str]:
-    """What people type, host after host: the replicas run side by side, as they must to find each other."""
+    """Return a loop that copies and starts one host after the other; the replicas run side by side."""
     return ["sh", "-c", _script(hosts, together=False)]
 
 
 def by_loop_together(_: Path, hosts: Sequence[str]) -> Sequence[str]:
-    """The same with an `&` behind everything."""
+    """Return the same loop with all hosts at once."""
     return ["sh", "-c", _script(hosts, together=True)]
 
 
@@ -97,7 +98,7 @@ def _script(hosts: Sequence[str], *, together: bool) -> str:
     folder = f"bench-{time.monotonic_ns()}"
     steps = []
     for index, host in enumerate(hosts):
-        variable = f"TF_CONFIG={shlex.quote(str(index))}"  # as long as it is made by hand, somebody made it before
+        variable = f"TF_CONFIG={shlex.quote(str(index))}"  # a real one would be made by hand, before
         carry = f"tar c train.py | {ssh} {host} 'mkdir {folder} && tar x -C {folder}'"
         start = (
             f"{ssh} {host} {shlex.quote(f'cd {folder} && {variable} exec python3 train.py')} < /dev/null > {host}.log"
@@ -112,7 +113,7 @@ LAUNCHERS: dict[str, Launcher] = {"ssh loop": by_loop, "ssh loop &": by_loop_tog
 def table(
     title: str, columns: Sequence[str], measure: Callable[[Launcher], tuple[float, ...]], *, repetitions: int
 ) -> None:
-    """Measure everybody in turn, after a first time that does not count, and show medians as ratios."""
+    """Measure all launchers in turn, after a first time that does not count, and print medians as ratios."""
     times: dict[str, list[tuple[float, ...]]] = {name: [] for name in LAUNCHERS}
     for repetition in range(repetitions + 1):
         for name, launcher in LAUNCHERS.items():

@@ -1,4 +1,4 @@
-"""Launching on one machine, side by side: a shell with `&` is the floor; honcho, torchrun and mpirun are the peers.
+"""Launching on one machine: a shell with `&` is the lower bound; honcho, torchrun and mpirun are the peers.
 
 Run as `python -m bench.launch [NAME...]` from the checkout. Every launcher starts the same interpreter with the same
 environment (PYTHONUNBUFFERED included). Figures are medians of interleaved repetitions, shown as ratios.
@@ -24,7 +24,7 @@ from bench.compiled import compile_drumline
 from bench.figures import Figure, note
 
 PYTHON = sys.executable
-DRUMLINE = str(Path(PYTHON).with_name("drumline"))  # as people type it, and as they type the peers
+DRUMLINE = str(Path(PYTHON).with_name("drumline"))  # called by name, as the peers
 ENVIRONMENT = {**os.environ, "PYTHONUNBUFFERED": "1"}
 
 UP = """
@@ -34,9 +34,9 @@ moment = time.monotonic()
 with open(mark + ".new", "w") as file: file.write(repr(moment))
 os.rename(mark + ".new", mark)
 while sum(name.isdecimal() for name in os.listdir({folder!r})) < 8: time.sleep(0.02)
-"""  # nobody leaves before all are up: honcho ends everyone when the first leaves
+"""  # no replica exits before all are up: honcho ends all when the first one exits
 PRINT = "for i in range({lines}): print('line', i, 'of a log that a training script might well write')"
-FALL = """
+FAIL = """
 import os, sys, time
 folder = {folder!r}
 mine = os.path.join(folder, "turn")
@@ -48,7 +48,7 @@ open(os.path.join(folder, f"pid-{{os.getpid()}}"), "w").close()
 while len([name for name in os.listdir(folder) if name.startswith("pid-")]) < 4: time.sleep(0.01)
 time.sleep(0.3)
 if first:
-    open(os.path.join(folder, "fell"), "w").write(repr(time.monotonic()))
+    open(os.path.join(folder, "failed"), "w").write(repr(time.monotonic()))
     sys.exit(1)
 time.sleep(1000)
 """
@@ -57,7 +57,7 @@ Launcher = Callable[[Path, Path, int], Sequence[str]]  # scratch folder, script,
 
 
 class Goal(NamedTuple):
-    """What a measurement is called here, whom it is held against, and the most that its ratio may be."""
+    """The name of a benchmark, its peer, and the largest accepted ratio."""
 
     name: str
     peer: str
@@ -66,13 +66,13 @@ class Goal(NamedTuple):
 
 def main() -> None:
     compile_drumline()
-    names = sys.argv[1:] or ["up", "lines", "fall", "many", "status", "weight"]
+    names = sys.argv[1:] or ["up", "lines", "fail", "many", "status", "weight"]
     for name in names:
-        {"up": up, "lines": lines, "fall": fall, "many": many, "status": status, "weight": weight}[name]()
+        {"up": up, "lines": lines, "fail": fail, "many": many, "status": status, "weight": weight}[name]()
 
 
 def up() -> None:
-    """From the command to the last of eight replicas running."""
+    """Measure the time from the command until all of eight replicas run."""
 
     def measure(_: str, launcher: Launcher) -> float:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
@@ -89,7 +89,7 @@ def up() -> None:
 
 
 def lines() -> None:
-    """Four replicas that print 800,000 lines."""
+    """Measure four replicas that print 800,000 lines."""
 
     def to_disk(_: str, launcher: Launcher) -> float:
         return _timed(launcher, PRINT.format(lines=200_000), 4, to="log")
@@ -104,31 +104,31 @@ def lines() -> None:
     _table("4 replicas, 800,000 lines, prefixed, to a pipe", to_pipe, _launchers(), repetitions=3, goal=goal)
 
 
-def fall() -> None:
-    """From the moment one of four falls until nobody is left, the launcher included."""
+def fail() -> None:
+    """Measure the time from the failure of one of four until all have ended, including the launcher."""
     alone: dict[str, list[float]] = {}
 
     def measure(name: str, launcher: Launcher) -> float:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
             folder, marks = Path(scratch), Path(scratch, "marks")
             marks.mkdir()
-            command = launcher(folder, _script(folder, FALL.format(folder=str(marks))), 4)
+            command = launcher(folder, _script(folder, FAIL.format(folder=str(marks))), 4)
             quiet = subprocess.DEVNULL
             with subprocess.Popen(command, cwd=folder, env=_environment(folder), stdout=quiet, stderr=quiet):
-                while not (marks / "fell").exists() or not (marks / "fell").read_text():
+                while not (marks / "failed").exists() or not (marks / "failed").read_text():
                     time.sleep(0.001)
                 _wait_gone([int(mark.name.removeprefix("pid-")) for mark in marks.glob("pid-*")])
                 replicas_gone = time.monotonic()
             all_gone = time.monotonic()
-            fell = float((marks / "fell").read_text())
-            alone.setdefault(name, []).append(replicas_gone - fell)
-            return all_gone - fell
+            failed = float((marks / "failed").read_text())
+            alone.setdefault(name, []).append(replicas_gone - failed)
+            return all_gone - failed
 
     peers = {name: launcher for name, launcher in _launchers().items() if name != "shell"}
-    goal = Goal("fall", "honcho", 0.3)
-    _table("one of 4 falls, until everyone is gone", measure, peers, repetitions=9, floor="honcho", goal=goal)
+    goal = Goal("fail", "honcho", 0.3)
+    _table("one of 4 fails, until all have ended", measure, peers, repetitions=9, floor="honcho", goal=goal)
     _print(
-        "the same, until the replicas are gone",
+        "the same, until the replicas have ended",
         {name: statistics.median(each) for name, each in alone.items()},
         "honcho",
     )
@@ -145,7 +145,7 @@ def _wait_gone(pids: list[int]) -> None:
 
 
 def many() -> None:
-    """Five hundred tiny replicas, start to end."""
+    """Measure five hundred tiny replicas, from start to end."""
 
     def measure(_: str, launcher: Launcher) -> float:
         return _timed(launcher, "pass", 500, to="log")
@@ -155,7 +155,7 @@ def many() -> None:
 
 
 def status() -> None:
-    """`drumline status` with 1,000 finished runs, against a bare interpreter."""
+    """Measure `drumline status` with 1,000 finished runs, compared with a bare interpreter."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         script = _script(folder, "pass")
@@ -180,7 +180,7 @@ def status() -> None:
 
 
 def weight() -> None:
-    """What the supervisor weighs while 32 replicas run."""
+    """Measure the memory and CPU time of the supervisor while 32 replicas run."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch)
         script = _script(folder, "import time; time.sleep(1000)")
@@ -297,7 +297,7 @@ def _seconds(command: Sequence[str], folder: Path) -> float:
 
 
 def _supervisor(run: Path) -> int:
-    """Whoever holds the lock of a run."""
+    """Return the pid of the process that holds the lock of a run."""
     lock = (run / "supervisor.lock").resolve()
     for entry in Path("/proc").iterdir():
         try:
@@ -309,7 +309,7 @@ def _supervisor(run: Path) -> int:
 
 
 def _wait_for_supervisor(folder: Path) -> None:
-    """Until the run has nobody left who would take a core from whoever is measured next."""
+    """Wait until the supervisor has exited, so that it does not slow down the next measurement."""
     for lock in folder.glob("home/runs/*/supervisor.lock"):
         with lock.open("rb") as stream:
             fcntl.flock(stream, fcntl.LOCK_EX)

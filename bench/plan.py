@@ -1,8 +1,8 @@
-"""Plans of 100, 1,000 and 10,000 replicas: made, placed, bound and written down.
+"""Plans of 100, 1,000 and 10,000 replicas: made, placed, bound and written.
 
-Run as `python -m bench.plan` from the checkout. Seconds are of the processor, the least of several repetitions in this
-one run; `per replica` sets what one replica costs against one among 100, so 1.0 throughout is perfectly linear.
-`naive` is the same with the cluster repeated in each replica's TF_CONFIG, where ours has it once.
+Run as `python -m bench.plan` from the checkout. Seconds are CPU time, the least of several repetitions in one
+run. `per replica` is the cost of a replica relative to one of 100 replicas: 1.0 means linear. `naive` is the same with
+the cluster repeated in each replica's TF_CONFIG, which drumline has only once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From the death of a worker to the first new step on all: with drumline, and what else people have.
+"""From the death of a worker to the first new step on all: with drumline, and with alternatives.
 
 Run as `python -m bench.recovery [tensorflow] [torch]` from the checkout, with the environments of `scripts/environment
-tensorflow torch` built. Two workers train; one is killed with KILL after the first steps. Beside it stands, for
-TensorFlow, how long a cold start of the same line takes by hand; for torch, torchrun restarting the same script. The
-numbers are medians of interleaved repetitions; below them is where drumline's time goes, by the run's journal.
+tensorflow torch` built. Two workers train; one is killed with KILL after the first steps. It is compared,
+for TensorFlow, with a cold start of the same workers by hand; for torch, with torchrun restarting the same script. The
+numbers are medians of interleaved repetitions; below them are the parts of drumline's time, from the run's journal.
 """
 
 from __future__ import annotations
@@ -162,9 +162,9 @@ class Bench:
         return next(each.pid or 0 for each in events if isinstance(each, ReplicaStarted) and each.replica.index == 1)
 
     def _kill_one(self, choose: Callable[[dict[int, float]], int]) -> tuple[float, float]:
-        """Kill one of those who have taken a step; return how long it took all to do so again, and when it was."""
+        """Kill a worker that has taken a step; return the seconds until all take one again, and when it was killed."""
         before = self._first_steps(set())
-        time.sleep(0.5)  # in the midst of it
+        time.sleep(0.5)  # in the middle of the training
         killed = time.monotonic()
         os.kill(choose(before), signal.SIGKILL)
         return max(self._first_steps(set(before)).values()) - killed, killed
@@ -175,7 +175,7 @@ class Bench:
         return time.monotonic()
 
     def _first_steps(self, known: set[int]) -> dict[int, float]:
-        """Wait until so many more have taken a step, and return when each did."""
+        """Wait until all workers that are not known have taken a step, and return when each did."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             names = [

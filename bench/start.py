@@ -4,8 +4,9 @@ Run as `python -m bench.start [CASE...]` from the checkout, with the environment
 torch` built; `CASES` has the names. By hand is one process per worker with nothing but the variables that it
 needs; for torch it is torchrun. The command line's own start is included. `first` finds nothing warm, `following` finds
 what the run before it left; the numbers are medians of interleaved repetitions. `one alone` is a single worker by hand:
-where that takes nearly as long as all of them do, cores do not fight, and who imports once has little to gain. Memory
-is that of everybody when all have taken their step, shared pages counted once, keepers and the warm process included.
+if that takes nearly as long as all of them, workers do not slow each other down, and a single import saves little.
+Memory is that of all processes when all have taken a step, shared pages counted once, keepers and the warm process
+included.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ os._exit(0)
 
 
 class Case(NamedTuple):
-    """A framework, how many workers, and who starts them by hand."""
+    """A framework, the number of workers, and the goals."""
 
     framework: str
     workers: int
@@ -96,7 +97,7 @@ CASES = {
 
 
 class Figures(NamedTuple):
-    """Seconds to the first step on all, and the bytes that everybody has then."""
+    """Seconds to the first step on all, and the memory of all processes at that time."""
 
     seconds: float
     memory_bytes: int
@@ -164,7 +165,7 @@ class Bench:
         )
 
     def by_hand(self, workers: int) -> Figures:
-        """As people do: one process each with TF_CONFIG, or torchrun."""
+        """Measure one process per worker with TF_CONFIG, or torchrun."""
         if self.case.framework == "torch":
             torchrun = [str(self.python.with_name("torchrun")), "--standalone", f"--nproc-per-node={workers}"]
             return self._measure(workers, lambda: [self._start([*torchrun, "train.py"], {})])
@@ -172,7 +173,7 @@ class Bench:
         return self._measure(workers, lambda: [self._start([str(self.python), "train.py"], each) for each in words])
 
     def drumline(self, *words: str) -> Figures:
-        """With one command."""
+        """Measure `drumline train`."""
         command = [str(self.python), "-m", "drumline", "train", *words]
         return self._measure(self.case.workers, lambda: [self._start(command, {})])
 
@@ -182,7 +183,7 @@ class Bench:
             time.sleep(0.01)
 
     def close(self) -> None:
-        """Leave nothing warm."""
+        """Stop the warm process."""
         subprocess.run([self.python, "-m", "drumline", "warm", "stop"], env=self.env, check=True, capture_output=True)
 
     def _start(self, argv: list[str], env: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -200,14 +201,14 @@ class Bench:
                 raise SystemExit(f"the workers did not come up: see {self.folder}")
             time.sleep(0.01)
         seconds = max(float(mark.read_text()) for mark in self.marks.iterdir() if mark.name.isdecimal()) - began
-        memory = sum(pss(pid) for pid in self._everybody())
+        memory = sum(pss(pid) for pid in self._processes())
         self.go.touch()
         for process in processes:
             process.wait()
         return Figures(seconds, memory)
 
-    def _everybody(self) -> set[int]:
-        """The replicas, their keepers or torchrun, the warm process, and drumline itself."""
+    def _processes(self) -> set[int]:
+        """Return the replicas, their keepers or torchrun, the warm process, and drumline itself."""
         ours = {int(each.name) for each in Path("/proc").glob("[0-9]*") if self._is_ours(each)}
         warm = {known.pid for known in list_warm_processes(self.folder / "home")}
         return ours | warm | descendants(warm)

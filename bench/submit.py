@@ -1,8 +1,8 @@
-"""How long it takes to submit a line to a cluster: by drumline, and by `kubectl apply` of the same objects.
+"""How long it takes to submit a run to a cluster: by drumline, and by `kubectl apply` of the same objects.
 
 Run as `scripts/cluster/run .venv/bin/python -m bench.submit [REPLICAS...]` from the checkout, or with KUBECONFIG. The
-server checks every object and keeps none (`dryRun: All`), so that both submit the same, as often as one likes, and no
-pod is in the way. The numbers are medians of interleaved repetitions, as ratios to kubectl's.
+server checks every object and keeps none (`dryRun: All`), so that both submit the same, and no pod
+is created. The numbers are medians of interleaved repetitions, as ratios to kubectl's.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""How fast a line trains: launched by drumline, launched by hand with nothing but TF_CONFIG, and as one process.
+"""How fast workers train: launched by drumline, launched by hand with TF_CONFIG only, and as one process.
 
 Run as `python -m bench.training [cnn] [mlp] [torch]` from the checkout, with the environments of `scripts/environment
 tensorflow torch` built. Each is the same script with the same 256 examples a step, shared among the workers; what is
 shown are examples a second, medians of blocks of steps from interleaved repetitions, and drumline's share of what was
-reached by hand. One worker alone is a process with all cores both ways, and what sets them apart is less than what the
-machine drifts in a minute: the two train at the same time then, and take turns, block by block. Of the same script in
-the same environment, one process is a tenth faster than the next and stays so, we do not know why: many pairs of them
-are started.
+reached by hand. A single worker is a process with all cores both ways, and the difference is smaller than the changes
+of the machine's speed within a minute: so the two train at the same time and take turns, block by block. With the same
+script and environment, one process may stay a tenth faster than the next, for unknown reasons: so many pairs are
+started.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def measure(name: str, case: Case) -> None:
     drumline: dict[int, list[float]] = {workers: [] for workers in WORKERS}
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         bench = Bench(Path(scratch), name, case)
-        bench.drumline(1, {}).blocks()  # what is warm afterwards was imported beside nobody
+        bench.drumline(1, {}).blocks()  # makes the warm process, while nothing else runs
         both = [(by_hand, bench.by_hand), (drumline, bench.drumline)]
         for repetition in range(PAIRS):
-            order = both[:: 1 if repetition % 2 else -1]  # neither is always the one that comes second
+            order = both[:: 1 if repetition % 2 else -1]  # each is first in half of the pairs
             pair = [(found, way(1, turns)) for (found, way), turns in zip(order, bench.turns(), strict=True)]
-            for found, line in pair:
-                found[1].extend(line.blocks())
+            for found, gang in pair:
+                found[1].extend(gang.blocks())
         for repetition in range(REPETITIONS):
             for workers in WORKERS[1:]:
                 for found, way in both[:: 1 if repetition % 2 else -1]:
@@ -81,14 +81,14 @@ def _pace(blocks: list[float]) -> float:
     return EXAMPLES / statistics.median(blocks)
 
 
-class Line(NamedTuple):
-    """Processes that train together, and the file in which one of them leaves what it saw."""
+class Gang(NamedTuple):
+    """Processes that train together, and the file to which one of them writes the result."""
 
     processes: list[subprocess.Popen[bytes]]
     result: Path
 
     def blocks(self) -> list[float]:
-        """How many seconds each block of steps took, once all are over."""
+        """Wait for the end, and return the seconds that each block of steps took."""
         codes = [process.wait() for process in self.processes]
         if any(codes):
             raise SystemExit(f"a worker failed: exit codes {codes}")
@@ -110,34 +110,34 @@ class Bench:
             "PYTHONPATH": str(ROOT / "src"),
         }
 
-    def by_hand(self, workers: int, turns: dict[str, str]) -> Line:
-        """As people do: one process each, with the variables that it needs."""
+    def by_hand(self, workers: int, turns: dict[str, str]) -> Gang:
+        """Start one process per worker, with the variables that it needs."""
         result = self.folder / "by-hand"
         words = self._words(result, turns)
-        return Line([self._start(words, {**each, **turns}) for each in typed(self.case.framework, workers)], result)
+        return Gang([self._start(words, {**each, **turns}) for each in typed(self.case.framework, workers)], result)
 
-    def drumline(self, workers: int, turns: dict[str, str]) -> Line:
-        """With one command."""
+    def drumline(self, workers: int, turns: dict[str, str]) -> Gang:
+        """Start `drumline train`."""
         result, spec = self.folder / "drumline", self.folder / "drumline.yml"
         command = " ".join(["python", *self._words(result, turns)])
         spec.write_text(
             f"project: bench\nframework: {self.case.framework}\nrun: {command}\nroles: {{worker: {workers}}}\n"
             f"env: {json.dumps(turns)}\n"
         )
-        return Line([self._start(["-m", "drumline", "train", "-f", str(spec)], {})], result)
+        return Gang([self._start(["-m", "drumline", "train", "-f", str(spec)], {})], result)
 
     def turns(self) -> list[dict[str, str]]:
-        """What two that take turns are told: the first of them begins."""
+        """Return the variables of two processes that take turns; the first one begins."""
         folder = Path(tempfile.mkdtemp(dir=self.folder))
         first, second = folder / "first", folder / "second"
         os.mkfifo(first)
         os.mkfifo(second)
-        self.pipes.append(os.open(first, os.O_RDWR))  # a pipe that nobody has open forgets what was said
+        self.pipes.append(os.open(first, os.O_RDWR))  # a pipe loses its content when no process has it open
         os.write(self.pipes[-1], b"x")
         return [{"BENCH_TURNS": f"{first}:{second}"}, {"BENCH_TURNS": f"{second}:{first}"}]
 
     def close(self) -> None:
-        """Leave nothing open, and nothing warm."""
+        """Close the pipes, and stop the warm process."""
         for pipe in self.pipes:
             os.close(pipe)
         self._start(["-m", "drumline", "warm", "stop"], {}).wait()

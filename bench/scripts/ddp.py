@@ -48,7 +48,7 @@ while not over:
         blocks.append(time.perf_counter() - before)
     over = torch.tensor([float(chief and time.perf_counter() - began > seconds)])
     if ranks > 1:
-        dist.all_reduce(over)  # everybody leaves after the same step
+        dist.all_reduce(over)  # all exit after the same step
 turns.leave()
 if chief:
     with open(result + ".new", "w") as file:

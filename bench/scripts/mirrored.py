@@ -75,7 +75,7 @@ for _ in range(WARM_UP):
 
 @tf.function
 def agreed(over: tf.Tensor) -> tf.Tensor:
-    """Whether the first worker's time is over: everybody leaves after the same step."""
+    """Return whether the first worker's time is over, so that all exit after the same step."""
     return strategy.reduce("SUM", strategy.run(lambda: over), axis=None)
 
 

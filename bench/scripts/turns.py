@@ -1,4 +1,4 @@
-"""Two trainings that take turns, so that a machine that drifts is the same for both."""
+"""Two trainings that take turns, so that changes of the machine's speed affect both alike."""
 
 import os
 from collections.abc import Iterator
@@ -8,28 +8,28 @@ FOR_GOOD = b"x" * 4096
 
 
 class Turns:
-    """Whose turn it is; always ours where BENCH_TURNS names nobody else.
+    """The turns of this process; without BENCH_TURNS every turn is its own.
 
-    It names two pipes: the one on which we are called, and the one on which we call the other. A word on the first of
-    all pipes, from whoever starts both, says who begins; nobody does before both are here.
+    BENCH_TURNS names two pipes: this process reads its turns from the first, and gives turns to the other process by
+    the second. The parent writes to the pipe of the process that begins; neither begins before both are there.
     """
 
     def __init__(self) -> None:
         named = os.environ.get("BENCH_TURNS")
-        # For reading and writing: opening waits for nobody, and one who has left is no error.
+        # Opened for reading and writing: so opening does not block, and the exit of the other process is no error.
         self.pipes = [os.open(path, os.O_RDWR) for path in named.split(":")] if named else []
         self._call(b"x")
         self._wait()
 
     @contextmanager
     def next(self) -> Iterator[None]:
-        """Wait for our turn, and give it away afterwards."""
+        """Wait for the turn of this process, and give it to the other one afterwards."""
         self._wait()
         yield
         self._call(b"x")
 
     def leave(self) -> None:
-        """Let the other go on alone."""
+        """Let the other process continue without turns."""
         self._call(FOR_GOOD)
 
     def _wait(self) -> None:

@@ -1,7 +1,7 @@
-"""Learn handwritten digits with TensorFlow in a loop of one's own, on every worker at once.
+"""Train on handwritten digits with TensorFlow and a custom training loop, on all workers.
 
 `drumline train` starts one process per worker; each trains on its part of every batch, and all hold the same model.
-`python custom_training_mnist.py` trains alone, on whole batches, and comes to the same numbers.
+`python custom_training_mnist.py` trains in one process, on whole batches, with the same results.
 
 Needs TensorFlow, and scikit-learn for its digits, or mnist.npz in the data folder.
 """
@@ -27,14 +27,14 @@ def main() -> None:
     args = parser.parse_args()
     runtime.record_errors()
 
-    # Finds the other workers, so it comes before anything else of TensorFlow.
-    everyone = strategy()
-    tf.keras.utils.set_random_seed(1)  # all begin with the same weights
+    # Connects to the other workers; has to be called before anything else of TensorFlow.
+    distribution = strategy()
+    tf.keras.utils.set_random_seed(1)  # all workers start with the same weights
 
     train_images, train_labels, test_images, test_labels = load_digits()
-    train_data = everyone.experimental_distribute_dataset(make_batches(train_images, train_labels, train=True))
-    test_data = everyone.experimental_distribute_dataset(make_batches(test_images, test_labels, train=False))
-    with everyone.scope():
+    train_data = distribution.experimental_distribute_dataset(make_batches(train_images, train_labels, train=True))
+    test_data = distribution.experimental_distribute_dataset(make_batches(test_images, test_labels, train=False))
+    with distribution.scope():
         model = make_model(train_images.shape[1:])
         optimizer = tf.keras.optimizers.Adam(args.lr)
         optimizer.build(model.trainable_variables)
@@ -46,25 +46,25 @@ def main() -> None:
         def step(images, labels):
             with tf.GradientTape() as tape:
                 losses = tf.keras.losses.sparse_categorical_crossentropy(labels, model(images, training=True))
-                # Each worker's share of the mean: the gradients of all are added up.
+                # The worker's part of the mean: the gradients of all workers are added.
                 loss = tf.nn.compute_average_loss(losses, global_batch_size=BATCH)
             gradients = tape.gradient(loss, model.trainable_variables)
             optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
             return loss
 
-        return everyone.reduce("SUM", everyone.run(step, batch), axis=None)
+        return distribution.reduce("SUM", distribution.run(step, batch), axis=None)
 
     @tf.function
     def test(batch):
-        """Return how many of a batch are told right, and of how many."""
+        """Return the number of correct predictions for a batch, and the size of the batch."""
 
         def step(images, labels):
             right = tf.argmax(model(images), axis=1) == labels
             return tf.reduce_sum(tf.cast(right, tf.int64)), tf.size(right, tf.int64)
 
-        return [everyone.reduce("SUM", number, axis=None) for number in everyone.run(step, batch)]
+        return [distribution.reduce("SUM", number, axis=None) for number in distribution.run(step, batch)]
 
-    # Every worker has to take part in saving; only what the chief writes stays, and all restore that.
+    # Every worker has to take part in saving; only the files of the chief are kept, and all workers restore these.
     epochs_done = tf.Variable(0)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epochs_done=epochs_done)
     folder = runtime.write_dir(runtime.checkpoint_dir())
@@ -83,7 +83,7 @@ def main() -> None:
             with writer.as_default(step=epoch):
                 tf.summary.scalar("loss", loss)
                 tf.summary.scalar("accuracy", right / count)
-            writer.flush()  # to be seen now; by itself it writes every two minutes
+            writer.flush()  # otherwise it writes every two minutes
         epochs_done.assign(epoch)
         manager.save()
 
@@ -108,11 +108,11 @@ def make_model(shape: tuple[int, ...]) -> tf.keras.Model:
 
 
 def make_batches(images: np.ndarray, labels: np.ndarray, *, train: bool) -> tf.data.Dataset:
-    """Batches for all workers together; each takes its own rows of every batch."""
+    """Return the batches of all workers together; each worker takes its rows of every batch."""
     data = tf.data.Dataset.from_tensor_slices((images, labels))
     if train:
-        # With a seed, so that all shuffle alike and no row comes twice; once, so that whoever goes on from a checkpoint
-        # sees the rows in the order in which a run that never stopped does.
+        # With a seed, so that all workers have the same order and no row occurs twice; shuffled only once, so that a
+        # run that continues from a checkpoint has the same order as a run without interruption.
         data = data.shuffle(len(images), seed=1, reshuffle_each_iteration=False)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
@@ -120,7 +120,7 @@ def make_batches(images: np.ndarray, labels: np.ndarray, *, train: bool) -> tf.d
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels to learn from, then those to test with: of MNIST if it is there, else of scikit-learn."""
+    """Return images and labels for training, then those for testing: of MNIST if available, else of scikit-learn."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "mnist.npz"
     if path.exists():
         with np.load(path) as file:
@@ -137,7 +137,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def make_writer() -> tf.summary.SummaryWriter | None:
-    """What writes curves for TensorBoard, where that is installed: on the chief alone."""
+    """Return a writer of summaries on the chief if TensorBoard is installed, else None."""
     if runtime.is_chief() and find_spec("tensorboard"):
         return tf.summary.create_file_writer(str(runtime.output_dir() / "summaries"))
     return None

@@ -1,11 +1,11 @@
-"""Learn to write titles for issues with TensorFlow's Estimator and parameter servers, as it was done in 2018.
+"""Train a model to write titles for issues with TensorFlow's Estimator and parameter servers, as in 2018.
 
 `drumline train` starts a master, two workers and two parameter servers. The parameter servers hold the model; master
-and workers each take steps of their own, on a part of the data of their own, and nobody waits for the others; the
-master also saves, evaluates and exports. `python issue_summarization.py` trains alone, as many steps on the same data.
+and workers run their own steps on their own part of the data, without waiting for each other; the master also saves,
+evaluates and exports. `python issue_summarization.py` trains in one process, with as many steps on the same data.
 
-Needs TensorFlow 2.15, the last one with Estimator. Learns from github_issues.csv in the data folder, with the columns
-`issue_title` and `body`; without it, from issues that are made up.
+Needs TensorFlow 2.15, the last one with Estimator. Trains on github_issues.csv in the data folder, with the columns
+`issue_title` and `body`; without it, on generated issues.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import tensorflow as tf
 from drumline import runtime
 
 BATCH = 32  # of each process
-BODY_LENGTH, TITLE_LENGTH = 70, 12  # at most so many words are looked at
+BODY_LENGTH, TITLE_LENGTH = 70, 12  # at most so many words are used
 BODY_WORDS, TITLE_WORDS = 8000, 4500  # at most so many are known
 PADDING, UNKNOWN, START, END = range(4)  # the first numbers; words have the others
 
@@ -38,9 +38,9 @@ def main() -> None:
     parser.add_argument("--issues", type=int, default=1280, help="how many to use")
     args = parser.parse_args()
     runtime.record_errors()
-    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)  # so that Estimator says how far it is
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.INFO)  # so that Estimator prints its progress
 
-    # Estimator evaluates on a `master` and not on a `chief`, as drumline calls it for every newer TensorFlow.
+    # Estimator evaluates on a `master` only; drumline writes `chief`, as newer versions of TensorFlow require.
     if "TF_CONFIG" in os.environ:
         os.environ["TF_CONFIG"] = os.environ["TF_CONFIG"].replace('"chief"', '"master"')
     config = tf.estimator.RunConfig(
@@ -54,18 +54,18 @@ def main() -> None:
     if runtime.role() == "ps":
         tf.distribute.Server(config.cluster_spec, "ps", runtime.index()).join()  # until drumline stops it
 
-    # Everybody reads the same issues and comes to the same numbers for their words: nothing has to be handed over.
+    # All processes read the same issues and compute the same numbers for words, so they need not exchange them.
     issues = load_issues(args.issues)
     body_words = number_words((body for body, _ in issues), BODY_WORDS)
     title_words = number_words((title for _, title in issues), TITLE_WORDS)
     bodies = encode((body for body, _ in issues), body_words, BODY_LENGTH)
     titles = encode((title for _, title in issues), title_words, TITLE_LENGTH, marks=True)
 
-    # Estimator gives everybody the data that the script gives it: the whole, if nobody divides it, so that an epoch of
-    # three processes would show each row three times. Here each takes every third row.
+    # Estimator does not divide the data, so that in an epoch of three processes each row would be used three times.
+    # So each process takes every third row.
     processes = config.num_worker_replicas  # the master is one of them
     part = 0 if runtime.is_chief() else runtime.index() + 1
-    count = len(issues) * 9 // 10  # to learn from; the rest is to test with
+    count = len(issues) * 9 // 10  # for training; the rest is for testing
     count -= count % (processes * BATCH)
     steps = count // (processes * BATCH) * args.epochs  # of each process
     train_input = make_input(bodies[part:count:processes], titles[part:count:processes], args.epochs, shuffle=True)
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 class OwnSteps(tf.estimator.SessionRunHook):
-    """Counts the steps of this process. After its last one, the master waits for the others: it saves for all."""
+    """Counts the steps of this process. After its last step, the master waits for the others, and then saves."""
 
     def __init__(self, steps: int, of_all: int) -> None:
         self._steps, self._of_all, self._done = steps, of_all, 0
@@ -115,18 +115,18 @@ class OwnSteps(tf.estimator.SessionRunHook):
 
 
 def wait_for_master() -> None:
-    """Wait until the master has made the variables: who comes earlier would look again after 30 seconds only."""
+    """Wait until the master has made the variables; Estimator itself would check only every 30 seconds."""
     while not ready_file().exists():
         time.sleep(0.1)
 
 
 def ready_file() -> Path:
-    """Tells that the model is there; another one each time that all start again."""
+    """Return the file that exists when the model is ready; a different one for each attempt."""
     return runtime.checkpoint_dir() / f"ready-{runtime.attempt()}"
 
 
 def make_model(body_words: int, title_words: int, lr: float) -> tf.keras.Model:
-    """From a body and the beginning of its title, the chances of each next word."""
+    """Return the model: from a body and the beginning of its title to the probabilities of the next word."""
     layers = tf.keras.layers
     body = layers.Input((None,), name="body")
     hidden = layers.BatchNormalization(momentum=0.9)(layers.Embedding(body_words + 4, 64)(body))

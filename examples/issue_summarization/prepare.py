@@ -1,13 +1,13 @@
-"""Make the data folder: fetch the issues, find the words they are made of, write every issue as numbers.
+"""Make the data folder: fetch the issues, make the vocabulary, write every issue as numbers.
 
-drumline runs this once, before anybody trains (`data.prepare` in drumline.yml), and the folder appears whole or not at
-all: nobody has to sleep, or to wonder whether a file is complete. What was interrupted goes on when it is run again,
-a download from the byte at which it was cut.
+drumline runs this once, before any replica starts (`data.prepare` in drumline.yml), and the folder appears when it is
+complete: replicas need not wait for files. After an interruption, the next run continues, a download at the byte at
+which it was interrupted.
 
 The issues are a CSV file with the columns `issue_title` and `body`, as in the Kubeflow guide, or a zip with one in it:
-from `--url`, or github_issues.csv where that lies here. Without either, issues are made up.
+from `--url`, or github_issues.csv in the current folder. Without either, issues are generated.
 
-Needs nothing but Python.
+Needs Python only.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def prepare(folder: Path, url: str = "", sha256: str = "", count: int = 6000) -> None:
-    """Fill the folder; what is there already is not made again."""
+    """Fill the folder; existing files are kept."""
     folder.mkdir(parents=True, exist_ok=True)
     issues = folder / ISSUES
     if issues.exists():
@@ -66,7 +66,7 @@ def prepare(folder: Path, url: str = "", sha256: str = "", count: int = 6000) ->
 
 
 def fetch(url: str, issues: Path, sha256: str) -> None:
-    """Download the issues, as they are or zipped."""
+    """Download the issues: a CSV file or a zip with one."""
     whole = issues.with_name("download")
     for wait_seconds in WAITS:
         time.sleep(wait_seconds)
@@ -97,15 +97,15 @@ def fetch(url: str, issues: Path, sha256: str) -> None:
 
 
 def download(url: str, whole: Path) -> None:
-    """Ask for what is missing of a file; it gets its name when it is whole."""
+    """Download the missing part of a file, which is renamed to `whole` when it is complete."""
     part, version = partial(whole), whole.with_name("download.version")
     have = part.stat().st_size if part.exists() and version.exists() else 0
-    # If-Range: a server whose file has changed since sends all of it.
+    # If-Range: if the file has changed meanwhile, the server sends all of it.
     headers = {"Range": f"bytes={have}-", "If-Range": version.read_text()} if have else {}
     try:
         answer = urlopen(Request(url, headers=headers), timeout=60)
     except HTTPError as error:
-        if error.code == 416:  # there is nothing behind the last byte: begin anew
+        if error.code == 416:  # there is nothing after the last byte: start again
             version.unlink()
             raise ConnectionError("begun anew") from None
         raise
@@ -124,7 +124,7 @@ def download(url: str, whole: Path) -> None:
 
 
 def partial(path: Path) -> Path:
-    """What a file is called until it is whole."""
+    """Return the name of a file that is not complete."""
     return path.with_name(f"{path.name}.part")
 
 
@@ -132,7 +132,7 @@ def partial(path: Path) -> Path:
 
 
 def number(issues: Path, folder: Path, count: int) -> None:
-    """Count the words and write the issues as numbers; the vocabulary comes last, and says that all is there."""
+    """Count the words and write the issues as numbers; the vocabulary is written last, when all is complete."""
     csv.field_size_limit(sys.maxsize)  # some bodies are long
     with issues.open(newline="", encoding="utf-8", errors="replace") as file:
         rows = csv.DictReader(file)
@@ -157,7 +157,7 @@ def number(issues: Path, folder: Path, count: int) -> None:
             for body, title in part:
                 before = [body_numbers.get(word, UNKNOWN) for word in body][: vocabulary["body_length"]]
                 after = [title_numbers.get(word, UNKNOWN) for word in title][: vocabulary["title_length"] - 1]
-                # Bodies are filled up in front, so that their words are what the encoder reads last.
+                # Bodies are padded in front, so that the encoder reads their words last.
                 before = [PADDING] * (vocabulary["body_length"] - len(before)) + before
                 after = [*after, END] + [PADDING] * (vocabulary["title_length"] - 1 - len(after))
                 print(*before, *after, file=file)
@@ -173,11 +173,11 @@ def words(text: str) -> list[str]:
 
 
 def most_common(texts: Iterable[list[str]], count: int) -> list[str]:
-    """The most common words, each at the place that is its number."""
+    """Return the most common words; the index of each is its number."""
     return ["", "?", "", "", *(word for word, _ in Counter(itertools.chain.from_iterable(texts)).most_common(count))]
 
 
-# Issues for those who have none
+# Generated issues
 
 THINGS = ["login page", "search box", "upload form", "export button", "settings menu", "dark mode", "user list"]
 FAULTS = ["crashes", "hangs", "is slow", "shows nothing", "loses data", "flickers"]
@@ -185,7 +185,7 @@ TIMES = ["on windows", "after update", "with large files", "without network", "i
 
 
 def make_up(issues: Path, count: int) -> None:
-    """Write issues that say what, how and when in any order and among other words; their titles put that together."""
+    """Write issues: each body names a thing, a fault and a time in any order; the title combines the three."""
     chance = random.Random(1)
     with partial(issues).open("w", newline="", encoding="utf-8") as file:
         table = csv.writer(file)

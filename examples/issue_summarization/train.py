@@ -1,13 +1,13 @@
-"""Learn to write the titles of GitHub issues from their bodies, with the model on parameter servers.
+"""Train a model on parameter servers to write the titles of GitHub issues from their bodies.
 
-It is the model of the Kubeflow guide: an encoder reads a body, and where it ends the decoder begins, which writes the
-title word by word.
+It is the model of the Kubeflow guide: an encoder reads a body, and a decoder continues from the encoder's state and
+writes the title word by word.
 
 `drumline train` makes the data once (prepare.py) and starts one process per replica, all with this script. The chief
-hands out steps to whoever is free, saves after every epoch, and in the end writes titles for issues that nobody has
-learned from. Each worker takes steps on issues of its own; each ps holds a part of the variables; both only serve.
+schedules steps on free workers, saves after every epoch, and finally writes titles for issues that were held out from
+the training. Each worker runs steps on its own issues; each ps holds a part of the variables.
 
-`python train.py` does the same steps alone, in one process; it makes the data first if there is none.
+`python train.py` runs the same steps in one process; it makes the data first if there is none.
 
 Needs TensorFlow.
 """
@@ -29,7 +29,7 @@ from drumline.runtime.tensorflow import strategy
 
 DATA_DIR = Path(os.environ.get("DATA_DIR", "data"))
 BATCH = 64  # of one step, on one worker
-SHOWN = 5  # issues, in the end
+SHOWN = 5  # issues that are printed at the end
 
 
 def main() -> None:
@@ -40,33 +40,33 @@ def main() -> None:
     args = parser.parse_args()
     runtime.record_errors()
 
-    runtime.serve_if_server()  # worker and ps stay in here; drumline stops them when the chief is done
-    everyone = strategy()
+    runtime.serve_if_server()  # workers and ps do not return; drumline stops them when the chief has finished
+    distribution = strategy()
     workers = len(runtime.cluster().get("worker", ()))
     if workers:
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(everyone)
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(distribution)
     else:
         coordinator = Alone()
         prepare(DATA_DIR)
     vocabulary = json.loads((DATA_DIR / "vocabulary.json").read_text())
 
     tf.keras.utils.set_random_seed(1)
-    with everyone.scope():  # variables go to the parameter servers, in turn
+    with distribution.scope():  # variables are distributed over the parameter servers
         model = make_model(vocabulary, args.units)
         optimizer = tf.keras.optimizers.Adam(args.lr)
         optimizer.build(model.trainable_variables)
     print_places(model.variables + optimizer.variables)
-    train(coordinator, everyone, model, optimizer, args.epochs, vocabulary)
+    train(coordinator, distribution, model, optimizer, args.epochs, vocabulary)
 
     path = runtime.output_dir() / "model.keras"
     model.save(path)
     shutil.copy(DATA_DIR / "vocabulary.json", path.parent)
     print(f"saved {path}", flush=True)
-    show(tf.keras.models.load_model(path), vocabulary)  # what was saved, with its variables in this process
+    show(tf.keras.models.load_model(path), vocabulary)  # the saved model, with its variables in this process
 
 
 def make_model(vocabulary: dict, units: int) -> tf.keras.Model:
-    """From bodies, and titles up to each of their words, to what the next word is."""
+    """Return the model: from a body and the beginning of its title to the next word of the title."""
     layers = tf.keras.layers
     bodies = tf.keras.Input((vocabulary["body_length"],), dtype="int32")
     read = layers.Embedding(len(vocabulary["body"]), units)(bodies)
@@ -74,12 +74,12 @@ def make_model(vocabulary: dict, units: int) -> tf.keras.Model:
 
     titles = tf.keras.Input((vocabulary["title_length"],), dtype="int32")
     written = layers.Embedding(len(vocabulary["title"]), units)(titles)
-    # The decoder begins with what the encoder knows. Without that it would make up titles from nothing.
+    # The decoder starts with the state of the encoder; otherwise titles would not depend on bodies.
     written = layers.GRU(units, return_sequences=True)(written, initial_state=known)
     return tf.keras.Model([bodies, titles], layers.Dense(len(vocabulary["title"]))(written))
 
 
-def train(coordinator, everyone, model, optimizer, epochs: int, vocabulary: dict) -> None:
+def train(coordinator, distribution, model, optimizer, epochs: int, vocabulary: dict) -> None:
     """Train on the workers of the coordinator, from the last checkpoint if there is one."""
 
     def learn(bodies, titles):
@@ -95,10 +95,10 @@ def train(coordinator, everyone, model, optimizer, epochs: int, vocabulary: dict
 
     @tf.function
     def step(batches):
-        """Learn from the worker's next batch; return its loss, its words and its issues, none if there is none left."""
+        """Train on the worker's next batch; return its loss, its words and its issues; zeros if no batch is left."""
         batch = batches.get_next_as_optional()
         if batch.has_value():
-            return everyone.run(learn, batch.get_value())
+            return distribution.run(learn, batch.get_value())
         return tf.constant(0.0), tf.constant(0.0), tf.constant(0.0)
 
     epochs_done = tf.Variable(0)
@@ -109,11 +109,11 @@ def train(coordinator, everyone, model, optimizer, epochs: int, vocabulary: dict
 
     for epoch in range(int(epochs_done) + 1, epochs + 1):
         make = partial(make_batches, vocabulary, seed=epoch)
-        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes and keeps its own
+        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes its own data set
         loss = words = issues = 0.0
         while (left := vocabulary["train"] - issues) > 0:
-            # As many steps as it takes. Who is free takes the next: who was quick and has no issues left takes some in
-            # vain, and then there are a few more for the others.
+            # A free worker takes the next step. A step on a worker without issues left returns 0 issues, so further
+            # steps are scheduled until all issues are used.
             results = [coordinator.schedule(step, (batches,)) for _ in range(int(np.ceil(left / BATCH)))]
             coordinator.join()
             loss, words, issues = np.sum([(loss, words, issues), *coordinator.fetch(results)], axis=0)
@@ -124,17 +124,17 @@ def train(coordinator, everyone, model, optimizer, epochs: int, vocabulary: dict
 
 
 def show(model: tf.keras.Model, vocabulary: dict) -> None:
-    """Print how well the model does on issues that were held out, and what it writes for some of them."""
+    """Print the loss on issues that were held out, and the titles that the model writes for some of them."""
     numbers = np.loadtxt(DATA_DIR / "held_out.txt", dtype="int32", ndmin=2)
     bodies, titles = np.split(numbers, [vocabulary["body_length"]], axis=1)
     guess = tf.function(lambda bodies, titles: model([bodies, before(titles)]))
-    # Titles must be harder to guess from bodies of others, or the decoder does not listen to the encoder.
+    # With shuffled bodies the loss must be higher, otherwise the decoder does not use the encoder.
     for name, shown in ("held out", bodies), ("held out, bodies shuffled", np.roll(bodies, 1, axis=0)):
         loss, words = add_losses(guess(shown, titles), titles)
         print(f"{name}: loss {loss / words:.4f}", flush=True)
 
     written = np.full_like(titles[:SHOWN], PADDING)
-    for place in range(vocabulary["title_length"]):  # always the likeliest word after those before it
+    for place in range(vocabulary["title_length"]):  # the most likely next word
         written[:, place] = np.argmax(guess(bodies[:SHOWN], written)[:, place], axis=1)
     for body, title, summary in zip(bodies, titles, written, strict=False):
         print("issue:  ", spell(body, vocabulary["body"]))
@@ -143,29 +143,29 @@ def show(model: tf.keras.Model, vocabulary: dict) -> None:
 
 
 def before(titles: tf.Tensor) -> tf.Tensor:
-    """What is known of titles when each of their words is guessed: the words before it."""
+    """Return the input of the decoder: the titles, shifted by one word."""
     return tf.concat([tf.fill([len(titles), 1], START), titles[:, :-1]], axis=1)
 
 
 def add_losses(guessed: tf.Tensor, titles: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """The losses of all words of the titles together, and how many words that are."""
+    """Return the sum of the losses of all words of the titles, and the number of words."""
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(titles, guessed)
     real = tf.cast(titles != PADDING, tf.float32)
     return tf.reduce_sum(losses * real), tf.reduce_sum(real)
 
 
 def spell(numbers: np.ndarray, words: list[str]) -> str:
-    """The words of these numbers, up to the end."""
+    """Return the words of these numbers, up to the end."""
     count = np.argmax([*numbers, END] == np.int32(END))
     return " ".join(words[number] for number in numbers[:count] if number != PADDING)
 
 
 def make_batches(vocabulary: dict, *, seed: int) -> tf.data.Dataset:
-    """Bodies and titles for one worker, in another order for each seed; the worker itself reads them."""
+    """Return bodies and titles for one worker, in an order that depends on the seed; called on the worker."""
     data = tf.data.TextLineDataset(str(DATA_DIR / "train.txt"))
     if workers := len(runtime.cluster().get("worker", ())):
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        data = data.shard(workers, worker)  # no issue is another worker's, too
+        data = data.shard(workers, worker)  # every issue belongs to one worker
 
     def read(lines):
         numbers = tf.strings.to_number(tf.strings.split(lines), tf.int32).to_tensor()
@@ -175,7 +175,7 @@ def make_batches(vocabulary: dict, *, seed: int) -> tf.data.Dataset:
 
 
 class Alone:
-    """What a coordinator does, without anybody to give steps to."""
+    """Replaces the coordinator in a single process: runs each step at once."""
 
     def create_per_worker_dataset(self, make):
         return make()
@@ -191,7 +191,7 @@ class Alone:
 
 
 def print_places(variables: list[tf.Variable]) -> None:
-    """Say what each parameter server holds."""
+    """Print the size of the variables on each parameter server."""
     sizes: Counter[str] = Counter()
     for variable in variables:
         place = tf.DeviceSpec.from_string(variable.value.device)

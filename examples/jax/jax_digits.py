@@ -1,7 +1,7 @@
-"""Learn handwritten digits with JAX: every batch is spread over the devices of all workers.
+"""Train on handwritten digits with JAX: every batch is divided among the devices of all workers.
 
 `drumline train` starts one process per worker; each trains on its part of every batch, and all hold the same model.
-`python jax_digits.py` trains alone, on whole batches, and comes to the same numbers.
+`python jax_digits.py` trains in one process, on whole batches, with the same results.
 
 Needs JAX, and scikit-learn for its digits, or mnist.npz in the data folder.
 """
@@ -27,7 +27,7 @@ def main() -> None:
     args = parser.parse_args()
     runtime.record_errors()
 
-    # Finds the other workers, so it comes before anything else of JAX. Alone there is nobody to find.
+    # Connects to the other workers; has to be called before anything else of JAX. A single process has no others.
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         jax.distributed.initialize()
     mesh = jax.make_mesh((jax.device_count(),), ("data",))  # the devices of all workers
@@ -43,7 +43,7 @@ def main() -> None:
             weights, loss = step(weights, images, labels, args.lr)
             losses.append(loss)
         loss = float(np.mean(losses))
-        # Every worker has all the weights, and tests for itself.
+        # Every worker has all weights, and evaluates the model itself.
         accuracy = float(np.mean(predict(jax.device_get(weights), test_images) == test_labels))
         print(f"epoch {epoch}: loss {loss:.6f}, accuracy {accuracy:.4f}", flush=True)
         runtime.report(step=epoch, loss=loss, accuracy=accuracy)
@@ -57,7 +57,7 @@ def main() -> None:
 
 @jax.jit
 def step(weights, images, labels, lr):
-    """Take one step; JAX sees that the batch is spread, and averages over all workers by itself."""
+    """Run one step; since the batch is divided among devices, JAX averages over all workers."""
 
     def mean_loss(weights):
         chances = jax.nn.log_softmax(scores(weights, images))
@@ -73,12 +73,12 @@ def scores(weights, images):
 
 
 def predict(weights: dict[str, np.ndarray], images: np.ndarray) -> np.ndarray:
-    """Which digits these are."""
+    """Return the predicted digits."""
     return np.argmax(scores(weights, images), axis=1)
 
 
 def make_weights(pixels: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(1)  # all begin with the same
+    rng = np.random.default_rng(1)  # all workers start with the same weights
     return {
         "hidden": rng.normal(scale=pixels**-0.5, size=(pixels, 64)).astype("float32"),
         "hidden_bias": np.zeros(64, "float32"),
@@ -88,19 +88,19 @@ def make_weights(pixels: int) -> dict[str, np.ndarray]:
 
 
 def make_batches(count: int, epoch: int) -> np.ndarray:
-    """The rows of each whole batch, in an order of this epoch that is the same on all workers."""
+    """Return the rows of each batch, in an order that depends on the epoch and is the same on all workers."""
     order = np.random.default_rng(epoch).permutation(count)
     return order[: count - count % BATCH].reshape(-1, BATCH)
 
 
 def spread(batch: np.ndarray, mesh: Mesh) -> jax.Array:
-    """Put this worker's part of a batch on its devices; all parts together are one array, the whole batch."""
+    """Put this worker's part of a batch on its devices; all parts together are one array."""
     part = np.split(batch, jax.process_count())[jax.process_index()]
     return jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), part)
 
 
 def load_checkpoint() -> tuple[dict[str, np.ndarray], int] | None:
-    """The weights of the last checkpoint, if there is one, and how many epochs it has seen."""
+    """Return the weights and the epoch of the last checkpoint, or None."""
     path = runtime.checkpoint_dir() / "last.npz"
     if not path.exists():
         return None
@@ -111,7 +111,7 @@ def load_checkpoint() -> tuple[dict[str, np.ndarray], int] | None:
 
 
 def save(path: Path, arrays: dict) -> None:
-    """Save on the chief alone: all have the same. The file appears whole or not at all."""
+    """Save on the chief only, since all have the same state. The file is replaced atomically."""
     if runtime.is_chief():
         partial = path.with_suffix(".partial.npz")
         np.savez(partial, **arrays)
@@ -119,7 +119,7 @@ def save(path: Path, arrays: dict) -> None:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels to learn from, then those to test with: of MNIST if it is there, else of scikit-learn."""
+    """Return images and labels for training, then those for testing: of MNIST if available, else of scikit-learn."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "mnist.npz"
     if path.exists():
         with np.load(path) as file:

@@ -1,7 +1,7 @@
-"""Learn handwritten digits with Keras 3: `model.fit` on every worker at once.
+"""Train on handwritten digits with `model.fit` of Keras 3, on all workers.
 
 `drumline train` starts one process per worker; each trains on its part of every batch, and all hold the same model.
-`python keras_mnist.py` trains alone, on whole batches, and comes to the same numbers.
+`python keras_mnist.py` trains in one process, on whole batches, with the same results.
 
 Needs TensorFlow, and scikit-learn for its digits, or mnist.npz in the data folder.
 """
@@ -29,12 +29,12 @@ def main() -> None:
     args = parser.parse_args()
     runtime.record_errors()
 
-    # Finds the other workers, so it comes before anything else of TensorFlow.
-    everyone = strategy()
-    keras.utils.set_random_seed(1)  # all begin with the same weights
+    # Connects to the other workers; has to be called before anything else of TensorFlow.
+    distribution = strategy()
+    keras.utils.set_random_seed(1)  # all workers start with the same weights
 
     train_images, train_labels, test_images, test_labels = load_digits()
-    with everyone.scope():
+    with distribution.scope():
         model = make_model(train_images.shape[1:])
         model.compile(keras.optimizers.Adam(args.lr), "sparse_categorical_crossentropy", metrics=["accuracy"])
 
@@ -42,16 +42,16 @@ def main() -> None:
         make_batches(train_images, train_labels, shuffle=True),
         validation_data=make_batches(test_images, test_labels),
         epochs=args.epochs,
-        shuffle=False,  # it is already
+        shuffle=False,  # the data set is already shuffled
         verbose=0,
         callbacks=[
             keras.callbacks.LambdaCallback(on_epoch_end=show_epoch),
-            backup(),  # after every epoch; when all start again, they go on from there
+            backup(),  # after every epoch; after a restart, training continues from it
             *summaries(),
         ],
     )
 
-    # Every worker has to take part in saving; only what the chief writes stays.
+    # Every worker has to take part in saving; only the files of the chief are kept.
     folder = runtime.write_dir(runtime.output_dir())
     model.save(folder / "model.keras")
     model.export(folder / "saved_model", verbose=False)  # for TensorFlow Serving
@@ -73,11 +73,11 @@ def make_model(shape: tuple[int, ...]) -> keras.Model:
 
 
 def make_batches(images: np.ndarray, labels: np.ndarray, *, shuffle: bool = False) -> tf.data.Dataset:
-    """Batches for all workers together; each takes its own rows of every batch."""
+    """Return the batches of all workers together; each worker takes its rows of every batch."""
     data = tf.data.Dataset.from_tensor_slices((images, labels))
     if shuffle:
-        # With a seed, so that all shuffle alike and no row comes twice; once, so that whoever goes on from a checkpoint
-        # sees the rows in the order in which a run that never stopped does.
+        # With a seed, so that all workers have the same order and no row occurs twice; shuffled only once, so that a
+        # run that continues from a checkpoint has the same order as a run without interruption.
         data = data.shuffle(len(images), seed=1, reshuffle_each_iteration=False)
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
@@ -85,7 +85,7 @@ def make_batches(images: np.ndarray, labels: np.ndarray, *, shuffle: bool = Fals
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels to learn from, then those to test with: of MNIST if it is there, else of scikit-learn."""
+    """Return images and labels for training, then those for testing: of MNIST if available, else of scikit-learn."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "mnist.npz"
     if path.exists():
         with np.load(path) as file:
@@ -107,7 +107,7 @@ def show_epoch(epoch: int, logs: dict[str, float]) -> None:
 
 
 def summaries() -> list[keras.callbacks.Callback]:
-    """Curves for TensorBoard, where that is installed: by the chief alone."""
+    """Return a callback that writes summaries, on the chief, if TensorBoard is installed."""
     if runtime.is_chief() and find_spec("tensorboard"):
         return [keras.callbacks.TensorBoard(runtime.output_dir() / "summaries", write_graph=False)]
     return []

@@ -1,12 +1,12 @@
-"""Learn handwritten digits with the model on parameter servers, and workers that need not wait for each other.
+"""Train on handwritten digits with a model on parameter servers; workers do not wait for each other.
 
 `drumline train` starts one process per replica, and all run this script:
 
-- the chief makes the model, hands out steps to whoever is free, and saves after every epoch;
-- each worker takes steps on rows of its own; each ps holds a part of the variables; both only serve;
-- the evaluator looks at each checkpoint, and leaves when it has seen the last.
+- the chief makes the model, schedules steps on free workers, and saves after every epoch;
+- each worker runs steps on its own rows; each ps holds a part of the variables;
+- the evaluator evaluates each checkpoint, and exits after the last one.
 
-`python parameter_server.py` does the same steps alone, in one process.
+`python parameter_server.py` runs the same steps in one process.
 
 Needs TensorFlow, and scikit-learn for its digits, or mnist.npz in the data folder.
 """
@@ -34,7 +34,7 @@ def main() -> None:
     args = parser.parse_args()
     runtime.record_errors()
 
-    runtime.serve_if_server()  # worker and ps stay in here; drumline stops them when the chief is done
+    runtime.serve_if_server()  # workers and ps do not return; drumline stops them when the chief has finished
     if runtime.role() == "evaluator":
         evaluate(args.epochs)
     else:
@@ -42,14 +42,14 @@ def main() -> None:
 
 
 def train(epochs: int, lr: float) -> None:
-    """Train with the workers of the cluster, or here if there is none."""
-    everyone = strategy()
+    """Train with the workers of the cluster, or in this process if there is no cluster."""
+    distribution = strategy()
     workers = len(runtime.cluster().get("worker", ()))
-    coordinator = tf.distribute.coordinator.ClusterCoordinator(everyone) if workers else Alone()
+    coordinator = tf.distribute.coordinator.ClusterCoordinator(distribution) if workers else Alone()
 
     tf.keras.utils.set_random_seed(1)
     images, labels, test_images, test_labels = load_digits()
-    with everyone.scope():  # variables go to the parameter servers, in turn
+    with distribution.scope():  # variables are distributed over the parameter servers
         model = make_model(images.shape[1:])
         optimizer = tf.keras.optimizers.Adam(lr)
         optimizer.build(model.trainable_variables)
@@ -66,13 +66,13 @@ def train(epochs: int, lr: float) -> None:
 
     @tf.function
     def step(batches):
-        """Learn from the worker's next batch; return the sum of its losses and its size, 0 if there is none left."""
+        """Train on the worker's next batch; return the sum of its losses and its size, 0 if there is no batch left."""
         batch = batches.get_next_as_optional()
         if batch.has_value():
-            return everyone.run(learn, batch.get_value())
+            return distribution.run(learn, batch.get_value())
         return tf.constant(0.0), tf.constant(0)
 
-    # The chief reads and writes all variables, wherever they are; the others take no part in saving.
+    # The chief reads and writes the variables of all parameter servers; only the chief saves.
     epochs_done = tf.Variable(0)
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, epochs_done=epochs_done)
     manager = tf.train.CheckpointManager(checkpoint, runtime.checkpoint_dir(), max_to_keep=5)
@@ -82,11 +82,11 @@ def train(epochs: int, lr: float) -> None:
     writer = make_writer()
     for epoch in range(int(epochs_done) + 1, epochs + 1):
         make = partial(make_batches, images, labels, workers, seed=epoch)
-        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes and keeps its own
+        batches = iter(coordinator.create_per_worker_dataset(make))  # each worker makes its own data set
         total, rows = 0.0, 0
         while rows < len(images):
-            # As many steps as it takes. Who is free takes the next, so who is quick also takes some in vain at its
-            # end: then there are a few more for the others.
+            # A free worker takes the next step. A step on a worker without rows left returns 0 rows, so further steps
+            # are scheduled until all rows are used.
             results = [coordinator.schedule(step, (batches,)) for _ in range(-(-(len(images) - rows) // BATCH))]
             coordinator.join()
             for loss, count in coordinator.fetch(results):
@@ -105,19 +105,19 @@ def train(epochs: int, lr: float) -> None:
 
 
 def evaluate(epochs: int) -> None:
-    """Look at each checkpoint as it comes, until that of the last epoch."""
+    """Evaluate each checkpoint when it is written, until that of the last epoch."""
     _, _, images, labels = load_digits()
     model, epochs_done = make_model(images.shape[1:]), tf.Variable(0)
     checkpoint = tf.train.Checkpoint(model=model, epochs_done=epochs_done)
     for path in tf.train.checkpoints_iterator(runtime.checkpoint_dir()):
-        checkpoint.restore(path).expect_partial()  # it needs no optimizer
+        checkpoint.restore(path).expect_partial()  # the optimizer is not restored
         print(f"epoch {int(epochs_done)}: accuracy {accuracy(model, images, labels):.4f}", flush=True)
         if epochs_done >= epochs:
             break
 
 
 class Alone:
-    """What a coordinator does, without anybody to give the steps to."""
+    """Replaces the coordinator in a single process: runs each step at once."""
 
     def create_per_worker_dataset(self, make):
         return make()
@@ -146,11 +146,11 @@ def make_model(shape: tuple[int, ...]) -> tf.keras.Model:
 
 
 def make_batches(images: np.ndarray, labels: np.ndarray, workers: int, *, seed: int) -> tf.data.Dataset:
-    """The batches of one worker, in another order for each seed; this is run by the worker itself."""
+    """Return the batches of one worker, in an order that depends on the seed; called on the worker."""
     data = tf.data.Dataset.from_tensor_slices((images, labels))
     if workers:
         worker = tf.distribute.coordinator.experimental_get_current_worker_index()
-        data = data.shard(workers, worker)  # no row is another worker's, too
+        data = data.shard(workers, worker)  # every row belongs to one worker
     return data.shuffle(len(images), seed=seed).batch(BATCH)
 
 
@@ -159,7 +159,7 @@ def accuracy(model: tf.keras.Model, images: np.ndarray, labels: np.ndarray) -> f
 
 
 def print_places(variables: list[tf.Variable]) -> None:
-    """Say what each parameter server holds."""
+    """Print the size of the variables on each parameter server."""
     sizes: Counter[str] = Counter()
     for variable in variables:
         place = tf.DeviceSpec.from_string(variable.value.device)
@@ -169,7 +169,7 @@ def print_places(variables: list[tf.Variable]) -> None:
 
 
 def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Images and labels to learn from, then those to test with: of MNIST if it is there, else of scikit-learn."""
+    """Return images and labels for training, then those for testing: of MNIST if available, else of scikit-learn."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "mnist.npz"
     if path.exists():
         with np.load(path) as file:
@@ -186,7 +186,7 @@ def load_digits() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def make_writer() -> tf.summary.SummaryWriter | None:
-    """What writes curves for TensorBoard, where that is installed."""
+    """Return a writer of summaries if TensorBoard is installed, else None."""
     if find_spec("tensorboard"):
         return tf.summary.create_file_writer(str(runtime.output_dir() / "summaries"))
     return None

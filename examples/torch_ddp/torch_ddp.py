@@ -1,7 +1,7 @@
-"""Learn handwritten digits with PyTorch: DistributedDataParallel on every worker at once.
+"""Train on handwritten digits with PyTorch's DistributedDataParallel, on all workers.
 
 `drumline train` starts one process per worker; each trains on its part of every batch, and all hold the same model.
-`python torch_ddp.py` trains alone, on whole batches, and comes to the same numbers.
+`python torch_ddp.py` trains in one process, on whole batches, with the same results.
 
 Needs PyTorch, and scikit-learn for its digits, or mnist.npz in the data folder.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # loaded after the group was made, it would keep the group's threads beyond the end
+import torch.distributed.nn  # imported after the group was made, it would keep the group's threads at the end
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -35,14 +35,14 @@ def main() -> None:
     runtime.record_errors()
 
     if WORLD_SIZE > 1:
-        dist.init_process_group("nccl" if CUDA else "gloo")  # finds the others, by RANK, MASTER_ADDR and so on
+        dist.init_process_group("nccl" if CUDA else "gloo")  # connects to the others by RANK, MASTER_ADDR and so on
     train_images, train_labels, test_images, test_labels = load_digits()
     torch.manual_seed(1)
     model = make_model(train_images.shape[-1]).to(DEVICE)
     optimizer = torch.optim.Adam(model.parameters(), args.lr)
-    # Before the next line, where all wait for each other: then nobody can save while somebody still reads.
+    # Before the next statement, in which all wait for each other: so no worker saves while another one still reads.
     epochs_done = load_checkpoint(model, optimizer)
-    # Gives all workers the weights of the first, and averages the gradients.
+    # Copies the weights of the first worker to all others, and averages the gradients.
     parallel = DistributedDataParallel(model) if WORLD_SIZE > 1 else model
 
     batches = make_batches(train_images, train_labels)
@@ -84,29 +84,29 @@ def make_model(size: int) -> nn.Module:
 
 
 def make_batches(images: torch.Tensor, labels: torch.Tensor) -> DataLoader:
-    """This worker's part of every batch: all shuffle alike, and each takes every so-manieth row."""
+    """Return this worker's part of every batch: the order is the same on all workers, and rows are taken in turn."""
     data = TensorDataset(images, labels)
-    # Where the rows cannot be divided evenly, the last few are left out; else some would come twice.
+    # If the rows cannot be divided evenly, the last ones are left out; otherwise some would be used twice.
     sampler = DistributedSampler(data, WORLD_SIZE, RANK, shuffle=True, seed=1, drop_last=True)
     return DataLoader(data, BATCH // WORLD_SIZE, sampler=sampler)
 
 
 def count_right(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """How many this worker tells right of its part of the test data."""
+    """Return the number of correct predictions in this worker's part of the test data."""
     with torch.no_grad():
         scores = model(images[RANK::WORLD_SIZE].to(DEVICE))
     return (scores.argmax(1) == labels[RANK::WORLD_SIZE].to(DEVICE)).sum()
 
 
 def add_up(value: torch.Tensor) -> float:
-    """The sum of what all workers have."""
+    """Return the sum over all workers."""
     if WORLD_SIZE > 1:
         dist.all_reduce(value)
     return value.item()
 
 
 def load_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Go on from the last checkpoint, if there is one, and return how many epochs it has seen."""
+    """Restore the last checkpoint, if there is one, and return its epoch, else 0."""
     path = runtime.checkpoint_dir() / "last.pt"
     if not path.exists():
         return 0
@@ -118,7 +118,7 @@ def load_checkpoint(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def save(path: Path, state: dict) -> None:
-    """Save on the chief alone: all have the same. The file appears whole or not at all."""
+    """Save on the chief only, since all have the same state. The file is replaced atomically."""
     if runtime.is_chief():
         partial = path.with_suffix(".partial")
         torch.save(state, partial)
@@ -126,7 +126,7 @@ def save(path: Path, state: dict) -> None:
 
 
 def load_digits() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Images and labels to learn from, then those to test with: of MNIST if it is there, else of scikit-learn."""
+    """Return images and labels for training, then those for testing: of MNIST if available, else of scikit-learn."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "mnist.npz"
     if path.exists():
         with np.load(path) as file:
