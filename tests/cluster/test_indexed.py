@@ -36,7 +36,7 @@ def test_who_has_ended_is_not_stopped_and_the_others_are(testbed: KubernetesTest
     recorder.until_started()
     recorder.stop(worker(2))
     recorder.until(recorder.ends)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert recorder.exits() == {worker(2): Exit(signal=15)}
     testbed.open(1)
     recorder.until_ended()

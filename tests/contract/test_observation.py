@@ -54,7 +54,7 @@ def test_a_gentle_stack_dump_ends_no_replica(testbed: EngineTestBed, tmp_path: P
     recorder.start()
     recorder.until_started()
     take_stacks(recorder, gently=True)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert recorder.ends() == []
     testbed.open(1)
     recorder.until(recorder.ends)

@@ -30,7 +30,7 @@ def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
     recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     testbed.open(1)
     recorder.until(recorder.ends)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert recorder.starts() == [HELPER]
     assert [(end.replica, end.exit) for end in recorder.ends()] == [(HELPER, Exit(code=code))]
     assert recorder.log(HELPER).count("making") == 1
@@ -42,7 +42,7 @@ def test_a_helper_is_stopped_like_a_replica(testbed: EngineTestBed, tmp_path: Pa
     recorder.until_said("making", replica=HELPER)
     recorder.stop(HELPER)
     recorder.until(recorder.ends)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert [(end.replica, end.exit) for end in recorder.ends()] == [(HELPER, Exit(signal=15))]
 
 

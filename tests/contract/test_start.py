@@ -46,7 +46,7 @@ def test_no_replica_is_started_twice(testbed: EngineTestBed, tmp_path: Path) -> 
     testbed.open(1)
     recorder.until_ended()
     recorder.start()
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert len(recorder.starts()) == len(recorder.ends()) == 2
     assert (recorder.log(worker(0)), recorder.log(worker(1))) == ("here\n", "here\n")
 

@@ -21,7 +21,7 @@ def test_a_replica_that_is_stopped_gently_ends_by_term(testbed: EngineTestBed, t
     recorder.until_started()
     recorder.stop(worker(1))
     recorder.until(recorder.ends)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert recorder.exits() == {worker(1): Exit(signal=15)}
     recorder.stop()
     recorder.until_ended()
@@ -67,14 +67,14 @@ def test_patience_may_end_and_does_not_come_back(testbed: EngineTestBed, tmp_pat
     recorder.until_said("ready")
     recorder.stop()
     recorder.stop()
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert not recorder.ends()
     recorder.stop(grace_seconds=0)
     recorder.stop()
     recorder.until_ended()
     recorder.stop()
     recorder.stop(grace_seconds=0)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert [end.exit for end in recorder.ends()] == [Exit(signal=9)]
 
 
@@ -86,7 +86,7 @@ def test_a_replica_that_never_started_or_is_not_known_ends_unseen_once(
     for _ in range(2):
         recorder.stop(worker(0), worker(1), STRANGER, grace_seconds=grace_seconds)
     recorder.until(lambda: len(recorder.ends()) == 3)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     assert sorted(end.replica for end in recorder.ends()) == [worker(0), worker(1), STRANGER]
     assert {end.exit for end in recorder.ends()} == {Exit(message="it was never started")}
     assert not recorder.starts()

@@ -42,7 +42,7 @@ def test_a_restarted_replica_is_a_new_incarnation_and_the_others_continue(
     testbed: EngineTestBed, tmp_path: Path
 ) -> None:
     recorder = begin(testbed, tmp_path)
-    recorder.let_somebody_pass()
+    recorder.run_bystander()
     started = [(each.replica, each.incarnation) for each in recorder.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
     assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == (

@@ -49,7 +49,7 @@ def test_render_writes_what_starts_with_the_flags_that_the_engine_declares(proje
 
 def test_train_follows_a_run_to_its_end_and_logs_show_it_again(project: Project) -> None:
     project.open_gate()
-    answer = project.run("train", "-p", "who=all")
+    answer = project.run("train", "-p", "label=all")
     assert answer.code == 0, answer
     lines = {"worker 0 of all", "worker 1 of all"}
     assert all(line in answer.out for line in lines), answer
@@ -80,7 +80,7 @@ def test_a_run_outlives_its_supervisor_and_is_taken_up(project: Project) -> None
     project.open_gate()
     assert project.run("wait", run).code == 0
     assert project.phase(run) == "FINISHED"
-    assert project.run("logs", f"{run}.worker.0").out.count("worker 0 of nobody") == 1
+    assert project.run("logs", f"{run}.worker.0").out.count("worker 0 of default") == 1
 
 
 def test_doctor_examines_its_place(project: Project) -> None:
@@ -112,7 +112,7 @@ def test_a_run_of_an_engine_that_is_gone_can_be_shown_and_removed(project: Proje
     assert project.run("train").code == 0
     del project.env["PYTHONPATH"]
     assert project.phase("1") == "FINISHED"
-    assert "worker 0 of nobody" in project.run("logs", "1").out
+    assert "worker 0 of default" in project.run("logs", "1").out
     answer = project.run("resume", "1")
     assert answer.code != 0
     assert project.run("rm", "1").code == 0

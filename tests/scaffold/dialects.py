@@ -1,4 +1,4 @@
-"""Files of older systems, as their guides have them, and what every one of them has to hold."""
+"""Files of older systems, from their guides, and checks for all of them."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ ENGINES = ("local", "kubernetes", "jobset", "tfjob")
 
 
 def plan_of(text: str, engine: str = "local") -> Plan:
-    """The plan that a file comes to."""
+    """Return the plan of a file."""
     return plan_spec(check_spec(text.encode(), "file.yml")[0], on=engine)
 
 
-def remarks_of(text: str) -> list[str]:
-    """What is said about a file that is fine, without its name."""
+def warnings_of(text: str) -> list[str]:
+    """Return the warnings about a file without problems, without its name."""
     _, warnings = check_spec(text.encode(), "file.yml")
     return [str(warning).removeprefix("file.yml:") for warning in warnings]
 
 
 def converted(text: str) -> str:
-    """The drumline.yml that a file becomes."""
+    """Return the drumline.yml to which a file is converted."""
     draft = draft_of((text.encode(), "file.yml"))
     assert draft is not None
     return write(draft)
 
 
 def assert_same_plan_when_converted(text: str) -> None:
-    """A file and what it is converted to have the same plan wherever they run, and the second has no dialect."""
+    """Check that a file and its conversion, which has no dialect, have the same plan on every engine."""
     native = converted(text)
     assert draft_of((native.encode(), "drumline.yml")) is None
     for engine in ENGINES:
@@ -54,14 +54,14 @@ def assert_same_plan_when_converted(text: str) -> None:
 
 
 def refused(text: str) -> list[str]:
-    """Every problem of a file, without its name."""
+    """Return every problem of a file, without its name."""
     with pytest.raises(SpecError) as caught:
         check_spec(text.encode(), "file.yml")
     return [str(problem).removeprefix("file.yml:") for problem in caught.value.problems]
 
 
 def a_job(roles: Mapping[str, Any] | None = None, *, version: str = "v1", name: str = "digits", **spec: Any) -> str:
-    """A TFJob of one worker, unless other roles are given."""
+    """Return a TFJob of one worker, unless other roles are given."""
     whole = {
         "apiVersion": f"kubeflow.org/{version}",
         "kind": "TFJob",

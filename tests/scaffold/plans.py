@@ -1,4 +1,4 @@
-"""Plans and places out of a few lines, for tests."""
+"""Short ways to make plans and places for tests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from drumline.spec.types import Spec
 
 
 def spec_of(text: str) -> Spec:
-    """The spec that this YAML is; it must have no problem."""
+    """Return the spec of this YAML; it must have no problem."""
     reading = read_spec(textwrap.dedent(text).encode(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
+    assert not [problem for problem in all_spec_problems(reading.spec) if problem.fatal]
     return reading.spec
 
 
 def plan_of(text: str, *, run: str = "4") -> Plan:
-    """The plan of this YAML; project and command may be left out."""
+    """Return the plan of this YAML; project and command may be left out."""
     text = textwrap.dedent(text)
     for key, value in (("project", "digits"), ("run", "python train.py")):
         if not re.search(rf"^{key}:", text, re.MULTILINE):
@@ -30,7 +30,7 @@ def plan_of(text: str, *, run: str = "4") -> Plan:
 
 
 def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_dir: str | None = None) -> Place:
-    """A made-up place."""
+    """Return an invented place."""
     return Place(
         host=host,
         port=port,
@@ -43,7 +43,7 @@ def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_di
 
 
 def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
-    """Made-up places: ports on one host that count up from 2222, or a host for each."""
+    """Return invented places: ports on one host that count up from 2222, or a host for each."""
     return {
         replica.id: place_of(plan, host=f"{replica.id}.example") if hosts else place_of(plan, port=2222 + number)
         for number, replica in enumerate(plan.replicas)
@@ -51,11 +51,11 @@ def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
 
 
 def launches_of(text: str) -> dict[str, Launch]:
-    """Every replica's launch, by its name."""
+    """Return every replica's launch, by its name."""
     plan = plan_of(text)
     return {str(launch.replica.id): launch for launch in bind(plan, placement_of(plan))}
 
 
 def envs_of(text: str) -> dict[str, dict[str, LaunchValue]]:
-    """Every replica's variables, by its name."""
+    """Return every replica's variables, by its name."""
     return {name: dict(launch.env) for name, launch in launches_of(text).items()}

@@ -1,7 +1,7 @@
-"""A made-up simulated around the machine: an engine, clocks, and supervisors that die and return.
+"""A simulated environment of the state machine: an engine, clocks, and supervisors that are killed and return.
 
-Replicas end as they like; tidings of them are told late, in any order and twice. Every order of the machine is checked
-for sense before it is followed.
+Replicas end at any time; their events are delivered late, in any order and twice. Every action of the state machine is
+checked before it is performed.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ class Incarnation:
     exit: Exit | None = None
     at_seconds: float = 0.0
 
-    def tidings(self) -> list[Event]:
-        """Everything there is to tell of it."""
+    def undelivered(self) -> list[Event]:
+        """Return all its events so far."""
         started = ReplicaStarted(*self.key)
         return [started] if self.exit is None else [started, ReplicaExited(*self.key, self.exit, self.at_seconds)]
 
     @property
     def key(self) -> Key:
-        """Which one it is."""
+        """Return its identity."""
         return self.replica, self.attempt, self.incarnation
 
 
 class SimulatedRun:
-    """One run of a plan, and everything outside the machine that it depends on."""
+    """One run of a plan, and everything outside the state machine that it depends on."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -71,24 +71,24 @@ class SimulatedRun:
         self.breaks: str | None = None  # where the engine fails the next time: "place" or "start"
         self._placed: set[int] = set()
         self._clock = 0.0
-        self.take_office()
+        self.start_supervisor()
 
     def _begin(self) -> None:
-        """A incarnation of the run begins: nothing is decided, and nothing was requested."""
+        """Reset what was decided and requested."""
         self.first_attempt = self.state.attempt
         self.ending: Ending | None = None
         self.asked_at: float | None = None  # when an end was first requested
-        self.preempted = False  # it was not the user
+        self.preempted = False  # the stop was not requested by the user
         self.forced = False
-        self.last_attempt: int | None = None  # once the time of the run is over
+        self.last_attempt: int | None = None  # when the time limit of the run has passed
 
     def resume(self) -> None:
-        """The user goes on with a run that is over, under a supervisor of its own; one that goes on is left alone."""
+        """Resume a run that has ended, with a new supervisor; a run that has not ended is unchanged."""
         before = self.state
         if before.phase not in (Phase.FAILED, Phase.KILLED):
             assert step(self.plan, before, ResumeRequested()) == (before, ())
             return
-        self.take_office()
+        self.start_supervisor()
         self.resumes += 1
         self.journal.append(ResumeRequested())
         self.state, actions = step(self.plan, before, ResumeRequested())
@@ -100,39 +100,39 @@ class SimulatedRun:
         for action in actions:
             self._perform(action)
 
-    def take_office(self) -> None:
-        """A supervisor begins: it knows nothing but the journal, and nothing is under way."""
+    def start_supervisor(self) -> None:
+        """Start a supervisor, which has only the journal."""
         self.supervised = True
-        self.tidings: list[Event] = []  # that happened and have not been told
+        self.undelivered: list[Event] = []  # happened, and not delivered yet
         self.timers: list[TimerFired] = []
         self._watched: set[Key] = set()
         self._waiting: int | None = None  # the attempt that waits for room
 
-    def die(self) -> None:
-        """The supervisor is gone, and with it everything that it had not written down."""
-        self.take_office()
+    def kill_supervisor(self) -> None:
+        """End the supervisor; everything that is not in the journal is lost."""
+        self.start_supervisor()
         self.supervised = False
 
-    def come_back(self) -> None:
-        """Another supervisor reads the journal and goes on; being told to do so twice is no different."""
-        self.take_office()
+    def return_supervisor(self) -> None:
+        """Start another supervisor from the journal; performing its actions twice makes no difference."""
+        self.start_supervisor()
         assert fold(self.plan, self.journal) == self.state
         breaks = self.breaks
-        actions = self.tell(SupervisorReturned())
+        actions = self.deliver(SupervisorReturned())
         before = {key: (incarnation.asked, incarnation.exit) for key, incarnation in self.incarnations.items()}
         self.breaks = breaks
         for action in actions:
             self._perform(action)
         assert before == {key: (incarnation.asked, incarnation.exit) for key, incarnation in self.incarnations.items()}
 
-    def tell_together(self, events: list[Event]) -> None:
-        """Write several events down before the orders of any are followed, as a supervisor in a hurry does."""
+    def deliver_together(self, events: list[Event]) -> None:
+        """Append several events to the journal before their actions are performed."""
         self.journal += events
         for action in [action for event in events for action in self._step(event)]:
             self._perform(action)
 
-    def tell(self, event: Event, *, most: int | None = None) -> tuple[Action, ...]:
-        """Write an event down and follow the orders, or die after so many of them."""
+    def deliver(self, event: Event, *, most: int | None = None) -> tuple[Action, ...]:
+        """Append an event to the journal and perform its actions; with `most`, only so many, and end the supervisor."""
         self.journal.append(event)
         over = self.state.phase.is_final
         actions = self._step(event)
@@ -141,11 +141,11 @@ class SimulatedRun:
         for action in actions[:most]:
             self._perform(action)
         if most is not None:
-            self.die()
+            self.kill_supervisor()
         return actions
 
     def _step(self, event: Event) -> tuple[Action, ...]:
-        """What an event makes of the run, and what to do about it; checked for sense."""
+        """Apply an event, and return its actions; both are checked."""
         before = self.state
         self.state, actions = step(self.plan, before, event)
         if before.phase.is_final:
@@ -153,48 +153,48 @@ class SimulatedRun:
             again = (Finish(self.ending),) if isinstance(event, SupervisorReturned) else ()
             assert (self.state, actions) == (before, again)
             return actions
-        self._heed(event)
+        self._note(event)
         self._check_state()
         for action in actions:
             self._check(action)
         assert self.state.phase.is_final == (self.ending is not None)
         return actions
 
-    def wish(self, *, force: bool = False, preempted: bool = False) -> StopRequested:
-        """The user, or another cause, requests an end."""
+    def request_stop(self, *, force: bool = False, preempted: bool = False) -> StopRequested:
+        """Return a stop request by the user, or of a preemption."""
         self._clock += 1.0
         return StopRequested(force, self._clock, preempted)
 
     def step(self) -> FirstStepTaken:
-        """A replica has taken a step."""
+        """Return the event that a replica has taken a step."""
         self._clock += 1.0
         return FirstStepTaken(self.state.attempt, self.plan.replicas[0].id, 1, self._clock)
 
     def last_incarnation(self, replica: ReplicaId, attempt: int) -> Key:
-        """The last incarnation of a replica in an attempt."""
+        """Return the last incarnation of a replica in an attempt."""
         return max(key for key in self.incarnations if key[:2] == (replica, attempt))
 
     def end(self, incarnation: Incarnation, exit_: Exit) -> None:
-        """A process ends like this."""
+        """End a process with this status."""
         self._clock += 1.0
         incarnation.exit, incarnation.at_seconds = exit_, self._clock
         if incarnation.key in self._watched:
-            self.tidings.append(incarnation.tidings()[-1])
+            self.undelivered.append(incarnation.events()[-1])
 
     def make_room(self) -> None:
-        """Another run ends; waiting runs are notified."""
+        """Free room, as if another run had ended; a waiting run is notified."""
         self.has_room = True
         if self._waiting is not None:
-            # An engine tells these two in their order; a run that is not notified yet need not wait.
-            self.tidings = [event for event in self.tidings if not isinstance(event, AttemptDelayed)]
-            self.tidings.append(RoomFound(self._waiting))
+            # An engine reports these two in order; if the delay is not delivered yet, the run need not wait.
+            self.undelivered = [event for event in self.undelivered if not isinstance(event, AttemptDelayed)]
+            self.undelivered.append(RoomFound(self._waiting))
             self._waiting = None
 
     def alive(self) -> list[Incarnation]:
-        """Every process there is."""
+        """Return every process that has not ended."""
         return [incarnation for incarnation in self.incarnations.values() if incarnation.exit is None]
 
-    def _heed(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         match event:
             case StopRequested():
                 self.preempted = event.preempted if self.asked_at is None else self.preempted
@@ -243,7 +243,7 @@ class SimulatedRun:
                 assert (action.grace_seconds == 0) == self.forced
                 assert self.state.serves_tensorboard
                 assert not [incarnation for incarnation in self.alive() if incarnation.replica != TENSORBOARD], (
-                    "it goes last"
+                    "it is stopped last"
                 )
             case Stop():
                 names = [each.replica for each in action.incarnations]
@@ -252,7 +252,7 @@ class SimulatedRun:
                     each.attempt == (0 if each.replica.is_helper else self.state.attempt)
                     for each in action.incarnations
                 )
-                assert (action.grace_seconds == 0) == (self.forced or self._nobody_can_save())
+                assert (action.grace_seconds == 0) == (self.forced or self._is_checkpoint_impossible())
                 assert not any(self.state.all_states[name].phase.is_final for name in names)
                 assert not any(name.role == "ps" for name in names) or not self._ps_are_needed()
             case SetTimer():
@@ -267,11 +267,11 @@ class SimulatedRun:
                 assert all(each.phase.is_final for each in self.state.all_states.values())
                 self.ending = action.ending
 
-    def _nobody_can_save(self) -> bool:
-        """Whether a replica of a mirrored line has failed: the others do not end at TERM and cannot save."""
+    def _is_checkpoint_impossible(self) -> bool:
+        """Return whether a replica of a mirrored gang has failed: the others do not react to TERM and cannot save."""
         cause = self.state.ending.cause if self.state.ending else None
-        fell = self.state.ending and self.state.ending.phase is Phase.FAILED and cause and cause.replica
-        if not cause or not fell or self.state.out_of_time or self.plan.replicas_of("ps"):
+        failed = self.state.ending and self.state.ending.phase is Phase.FAILED and cause and cause.replica
+        if not cause or not failed or self.state.out_of_time or self.plan.replicas_of("ps"):
             return False
         told = cause.failure != "preempted" and not (cause.replica and cause.replica.is_helper)
         return self.plan.framework in ("tensorflow", "jax") and told and not self.plan.timeouts.is_grace_set
@@ -288,7 +288,7 @@ class SimulatedRun:
             case Prepare():
                 if self.breaks == "place":
                     self.breaks = None
-                    self.tidings.append(EngineFailed(self.state.attempt, "nowhere to go"))
+                    self.undelivered.append(EngineFailed(self.state.attempt, "no place"))
                 else:
                     self._watch(self._incarnation(action.helper, 0, action.incarnation))
             case Start():
@@ -301,39 +301,39 @@ class SimulatedRun:
                 for incarnation in (self.incarnations[key] for key in keys if key in self.incarnations):
                     self._watch(incarnation)
                 names = (each.replica for each in action.incarnations)
-                blamed = next((name for name in names if name.role != "evaluator"), None)
-                self.tidings.append(StacksTaken(action.attempt, blamed, "it sleeps"))
+                named = next((name for name in names if name.role != "evaluator"), None)
+                self.undelivered.append(StacksTaken(action.attempt, named, "it sleeps"))
             case Serve():
                 incarnation = self._incarnation(TENSORBOARD, 0, action.incarnation)
                 self._watch(incarnation)
                 if incarnation.exit is None:
-                    self.tidings.append(TensorBoardServed("http://here:2/"))
+                    self.undelivered.append(TensorBoardServed("http://here:2/"))
             case SetTimer():
                 self.timers.append(TimerFired(action.timer, action.attempt))
             case ChooseDelay():
-                self.tidings.append(DelayChosen(action.attempt, action.about_seconds))
+                self.undelivered.append(DelayChosen(action.attempt, action.about_seconds))
 
     def _incarnation(self, *key: *Key) -> Incarnation:
         return self.incarnations.setdefault(key, Incarnation(*key))
 
     def _start(self, action: Start) -> None:
         attempt = action.attempt
-        begun = any(each == attempt and not name.is_helper for name, each, _ in self.incarnations)
-        if not self.has_room and not begun:
+        started = any(each == attempt and not name.is_helper for name, each, _ in self.incarnations)
+        if not self.has_room and not started:
             self._placed.discard(attempt)
             self._waiting = attempt
             if self.state.waits != "for room":
-                self.tidings.append(AttemptDelayed(attempt, "for room"))
+                self.undelivered.append(AttemptDelayed(attempt, "for room"))
             return
         where, self.breaks = self.breaks, None
         if attempt not in self._placed:
             if where == "place":
-                self.tidings.append(EngineFailed(attempt, "nowhere to go"))
+                self.undelivered.append(EngineFailed(attempt, "no place"))
                 return
             self._placed.add(attempt)
-            self.tell(AttemptPlaced(attempt, ("here:1",) * len(self.plan.replicas)))
+            self.deliver(AttemptPlaced(attempt, ("here:1",) * len(self.plan.replicas)))
         if where == "start":
-            self.tidings.append(EngineFailed(attempt, "no folder"))
+            self.undelivered.append(EngineFailed(attempt, "no folder"))
         for replica in self.plan.replicas[: 1 if where == "start" else None]:
             self._watch(self._incarnation(replica.id, attempt, action.incarnations.get(replica.id, 0)))
 
@@ -346,7 +346,7 @@ class SimulatedRun:
         self._watch(incarnation)
 
     def _watch(self, incarnation: Incarnation) -> None:
-        """Tell what has become of it so far, and from now on."""
+        """Report its events so far, and from now on."""
         if incarnation.key not in self._watched:
             self._watched.add(incarnation.key)
-            self.tidings += incarnation.tidings()
+            self.undelivered += incarnation.events()

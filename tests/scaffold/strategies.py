@@ -334,7 +334,7 @@ def wild_specs(draw: st.DrawFn) -> Spec:
 
 def specs() -> SearchStrategy[Spec]:
     """A spec that reads well and passes every rule: it can be planned, bound and rendered (its workdir is `.`)."""
-    return wild_specs().filter(lambda spec: not any(finding.fatal for finding in all_spec_problems(spec)))
+    return wild_specs().filter(lambda spec: not any(problem.fatal for problem in all_spec_problems(spec)))
 
 
 def to_data(spec: Block, *, shorten: Callable[[], bool] = lambda: True) -> object:

@@ -1,4 +1,4 @@
-"""An engine under test: with a recorder of all its events, or with a real supervisor."""
+"""Engines under test: with a recorder of all events, or with a real supervisor."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from scaffold.testbeds import Behavior, EngineTestBed
 from scaffold.waiting import PATIENCE_SECONDS
 
 FIRST = ReplicaId("worker", 0)
-_BYSTANDER = 1000  # no attempt comes that far
+_BYSTANDER = 1000  # an attempt that no test reaches
 
 
 Ability = TypeVar("Ability")
 
 
 def able(engine: object, ability: type[Ability]) -> Ability:
-    """The engine, which is to have this ability; else there is nothing to test."""
+    """Return the engine; skip the test if it does not have this ability."""
     if not isinstance(engine, ability):
         pytest.skip(f"the engine is not {ability.__name__}")
     return engine
 
 
 def cast(testbed: EngineTestBed, text: str, behaviors: Mapping[str, Behavior | tuple[Behavior, ...]]) -> Plan:
-    """A plan in which each replica has its behavior, or one behavior in each attempt; helpers too."""
+    """Return a plan in which each replica and helper has its behavior, or one behavior for each attempt."""
     plan = gang(text)
     commands = {
         name: testbed.command(*([each] if isinstance(each, Behavior) else each)) for name, each in behaviors.items()
@@ -57,19 +57,19 @@ def cast(testbed: EngineTestBed, text: str, behaviors: Mapping[str, Behavior | t
 
 
 def workers(testbed: EngineTestBed, *behaviors: Behavior) -> Plan:
-    """The plan of workers that do these, one each."""
+    """Return a plan of workers, one for each behavior."""
     return cast(
         testbed, f"worker*{len(behaviors)}", {f"worker.{index}": behavior for index, behavior in enumerate(behaviors)}
     )
 
 
 def worker(index: int) -> ReplicaId:
-    """A worker by its number."""
+    """Return the id of a worker."""
     return ReplicaId("worker", index)
 
 
 def turn_until(loop: SteppedLoop, look: Callable[[], object], between: Callable[[], object] = lambda: None) -> None:
-    """Let a loop turn until something is so, which it may not itself be woken by."""
+    """Run the loop until `look` returns true; it is also called when the loop has nothing to do."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not look():
         assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:g} s"
@@ -78,12 +78,12 @@ def turn_until(loop: SteppedLoop, look: Callable[[], object], between: Callable[
 
 
 def watch(testbed: EngineTestBed, folder: Path, *behaviors: Behavior) -> SessionRecorder:
-    """Watch a new run of workers that are to do these."""
+    """Record the events of a new run of workers, one for each behavior."""
     return SessionRecorder(testbed, folder / "run", workers(testbed, *behaviors))
 
 
 class SessionRecorder:
-    """An engine with a loop of its own over a run's folder, and everything that it tells."""
+    """An engine with its own loop over a run's folder, and a record of its events."""
 
     def __init__(self, testbed: EngineTestBed, run_dir: Path, plan: Plan) -> None:
         self.plan = plan
@@ -104,7 +104,7 @@ class SessionRecorder:
             self.told.append(event)
 
     def again(self, testbed: EngineTestBed) -> SessionRecorder:
-        """A supervisor that came back: another engine over the same folder. The loop of the first turns no more."""
+        """Return a recorder with another engine over the same folder, as after a return."""
         return SessionRecorder(testbed, self.run_dir, self.plan)
 
     def launches(self, attempt: int = 0) -> tuple[Launch, ...]:
@@ -112,55 +112,55 @@ class SessionRecorder:
         return bind(self.plan, self.loop.wait(self.session.place(self.plan)).places, attempt=attempt)
 
     def start_again(self, first: Sequence[Launch], incarnations: Mapping[ReplicaId, int]) -> None:
-        """Order replicas to start again that were started before, some in other incarnations, at their places."""
+        """Start replicas that were started before, some in other incarnations, at their places."""
         addresses = [launch.place.address for launch in first]
         placed = self.loop.wait(self.session.place(self.plan, keep=addresses))
         self.loop.wait(self.session.start(bind(self.plan, placed.places, incarnations=incarnations)))
 
     def start(self, attempt: int = 0) -> None:
-        """Start the replicas, and return when all have begun; none needs to run yet."""
+        """Start the replicas, and return when all have a keeper or agent; their processes may start later."""
         self.loop.wait(self.session.start(self.launches(attempt)))
         self.until(lambda: all(self._testbed.has_begun(self.run_dir, each.id, attempt) for each in self.plan.replicas))
 
     def stop(self, *replicas: ReplicaId, attempt: int = 0, grace_seconds: float = PATIENCE_SECONDS) -> None:
-        """Stop these, or all; by default no replica that obeys TERM is killed."""
+        """Stop these replicas, or all; by default, with a long grace."""
         names = replicas or tuple(replica.id for replica in self.plan.replicas)
         self.loop.wait(self.session.stop([Incarnation(each, attempt) for each in names], grace_seconds=grace_seconds))
 
     def starts(self, attempt: int = 0) -> list[ReplicaId]:
-        """Whose starts were told, in the order of telling."""
+        """Return the replicas with a start event, in the order of the events."""
         return [each.replica for each in self.told if isinstance(each, ReplicaStarted) and each.attempt == attempt]
 
     def ends(self, attempt: int = 0) -> list[ReplicaExited]:
-        """Whose ends were told, in the order of telling."""
+        """Return the exit events, in their order."""
         return [each for each in self.told if isinstance(each, ReplicaExited) and each.attempt == attempt]
 
     def exits(self, attempt: int = 0) -> dict[ReplicaId, Exit]:
-        """How each ended."""
+        """Return the exit of each replica that has ended."""
         return {end.replica: end.exit for end in self.ends(attempt)}
 
     def until(self, look: Callable[[], object]) -> None:
-        """Let the loop turn until it is so."""
+        """Run the loop until `look` returns true."""
         turn_until(self.loop, look)
 
     def until_started(self, attempt: int = 0) -> None:
-        """Let the loop turn until the whole line has started."""
+        """Run the loop until the whole gang has started."""
         self.until(lambda: len(self.starts(attempt)) >= len(self.plan.replicas))
 
     def until_said(self, text: str, *, replica: ReplicaId = FIRST, attempt: int = 0) -> None:
-        """Let the loop turn until a replica has come to say this."""
+        """Run the loop until a replica's log contains this text."""
         self.until(lambda: text in self.log(replica, attempt))
 
     def until_ended(self, attempt: int = 0) -> None:
-        """Let the loop turn until the whole line has ended, and until whatever else there is to tell was told.
+        """Run the loop until the whole gang has ended, and all events of it are reported.
 
-        A replica that starts and ends after that is the proof: an engine that has something to tell twice has told it.
+        Another replica starts and ends after that: an engine that reports an event twice has done so by then.
         """
         self.until(lambda: len(self.ends(attempt)) >= len(self.plan.replicas))
-        self.let_somebody_pass()
+        self.run_bystander()
 
-    def let_somebody_pass(self) -> None:
-        """Let a bystander come and go, so that everything that was under way has happened."""
+    def run_bystander(self) -> None:
+        """Start another replica and wait for its end, so that all pending events are reported."""
         attempt = _BYSTANDER + self._bystanders
         self._bystanders += 1
         placed = self.loop.wait(self.session.place(self._bystander))
@@ -168,7 +168,7 @@ class SessionRecorder:
         self.until(lambda: self.ends(attempt))
 
     def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
-        """What a replica has written."""
+        """Return the log of a replica."""
         path = self.run_dir / trace_dir(replica, attempt, incarnation) / LOG
         return path.read_text() if path.exists() else ""
 
@@ -182,11 +182,11 @@ class SupervisedRun:
         self.folder = RunFolder(home / "runs" / plan.run)
         self.folder.path.mkdir(parents=True)
         write_launch(self.folder, plan, spec=b"", directory=home, at=time.time())
-        self._ends: Callable[[], None] | None = None  # the supervisor
+        self._ends: Callable[[], None] | None = None  # ends the supervisor
         self.replace()
 
     def replace(self) -> None:
-        """The supervisor is gone, in the midst of whatever it did; another one takes the run up."""
+        """Replace the supervisor by another one, as if it had been killed."""
         if self._ends:
             self._ends()
         self.loop = self._testbed.make_loop()
@@ -201,37 +201,37 @@ class SupervisedRun:
 
     @property
     def events(self) -> list[Event]:
-        """The journal."""
+        """Return the events of the journal."""
         return [record.event for record in read_journal(self.folder.journal_file, self.plan)]
 
     @property
     def state(self) -> RunState:
-        """Where the run stands, by its journal."""
+        """Return the state of the run, from its journal."""
         state = new_run(self.plan)
         for record in read_journal(self.folder.journal_file, self.plan):
             state = fold(state, record.event, *record.decisions)
         return state
 
     def until(self, look: Callable[[], object]) -> None:
-        """Let the run go on until it is so."""
+        """Continue the run until `look` returns true."""
         turn_until(self.loop, look, self._look_on)
 
     def until_over(self) -> RunState:
-        """Let the run go on to its end; return where it stands."""
+        """Continue the run to its end; return its state."""
         self.until(lambda: self.supervisor.ending)
         self.supervisor.leave()
         return self.state
 
     def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:
-        """What a replica has written."""
+        """Return the log of a replica."""
         path = self.folder.path / trace_dir(replica, attempt, incarnation) / LOG
         return path.read_text() if path.exists() else ""
 
     def begin(self, asked: StopRequested | ResumeRequested | None = None) -> None:
-        """Let the supervisor begin; it goes on while the loop turns."""
+        """Start the supervisor; it runs while the loop runs."""
         self.supervisor.begin(asked)
         self._running = self.loop.create_task(self.supervisor.run())
-        for _ in range(5):  # whatever can be done without waiting is done
+        for _ in range(5):  # do what is possible without waiting
             self.loop.turn_once()
 
     def _look_on(self) -> None:

@@ -1,4 +1,4 @@
-"""Testbeds of the contract, one per engine: to try another engine, write its testbed and add it to TEST_BEDS."""
+"""Testbeds of the contract, one per engine: to test another engine, write its testbed and add it to TEST_BEDS."""
 
 from __future__ import annotations
 
@@ -39,42 +39,42 @@ NEVER = 9  # a gate that is never opened
 
 
 class Behavior(NamedTuple):
-    """What a replica is to do: say this, wait for a gate, and end like that."""
+    """The behavior of a replica: it prints lines, waits for a gate, and ends."""
 
     says: tuple[str, ...] = ()  # `$NAME` is a variable of the replica's
     until: int | None = None  # the gate that it waits for
     code: int = 0
-    signal: int | None = None  # to die by, instead
+    signal: int | None = None  # ends it instead of an exit code
     obeys: bool = True  # TERM
-    code_on_term: int | None = None  # how it obeys, unless the signal ends it
-    leaves_child: bool = False  # in a session of its own, which would run on
+    code_on_term: int | None = None  # exit code after TERM; None if the signal ends it
+    leaves_child: bool = False  # in its own session, running on
 
 
 LASTING = Behavior(until=NEVER)
 
 
 class Rendered(NamedTuple):
-    """What `render` says of a replica."""
+    """The output of `render` for a replica."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
 
 
 class EngineTestBed(Protocol):
-    """One engine's place in the world, for the time of a test."""
+    """The environment of one engine, for the time of a test."""
 
-    refused: tuple[str, ...]  # a command that this engine objects to
+    refused: tuple[str, ...]  # a command that this engine refuses
 
     def make_engine(self) -> protocol.Engine:
-        """A new engine, as every supervisor has one."""
+        """Return a new engine; every supervisor has its own."""
         ...
 
     def make_loop(self) -> SteppedLoop:
-        """A new loop, as every supervisor has one."""
+        """Return a new loop; every supervisor has its own."""
         ...
 
     def of(self, plan: Plan) -> Plan:
-        """The same plan as this engine is to be given it."""
+        """Return the plan with what this engine needs."""
         ...
 
     def command(self, *behaviors: Behavior) -> tuple[str, ...]:
@@ -82,27 +82,27 @@ class EngineTestBed(Protocol):
         ...
 
     def rendered(self, engine: protocol.Engine, plan: Plan, launches: tuple[Launch, ...]) -> dict[ReplicaId, Rendered]:
-        """What `render` says, read back."""
+        """Return the parsed output of `render`."""
         ...
 
     def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
-        """The session of a run, as its supervisor has it."""
+        """Return an open session of a run."""
         ...
 
     def rest(self, session: protocol.Session) -> None:
-        """Have a session let go of what it keeps for the next attempt."""
+        """Release what a session keeps for the next attempt."""
         ...
 
     def have_environment(self, environment: Environment) -> None:
-        """Let this environment be there, as if it had been built long ago."""
+        """Provide this environment, as if it had been built before."""
         ...
 
     def open(self, gate: int) -> None:
-        """Release all replicas that wait there, now or later."""
+        """Release all replicas that wait at this gate, now or later."""
         ...
 
     def has_begun(self, run_dir: Path, replica: ReplicaId, attempt: int) -> bool:
-        """Whether a replica that was ordered to start has a keeper or agent."""
+        """Return whether a started replica has a keeper or agent."""
         ...
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
@@ -110,18 +110,18 @@ class EngineTestBed(Protocol):
         ...
 
     def left(self) -> list[str]:
-        """Return all running processes that were started here."""
+        """Return all running processes that this testbed started."""
         ...
 
     def close(self) -> None:
-        """Leave the world as it was."""
+        """Stop and remove everything that the testbed made."""
         ...
 
 
 class OpenSessions:
     """The sessions that a test has opened, each with its loop; a loop that is closed belongs to a killed supervisor.
 
-    What a killed one has claimed is released too if it `outlives` its supervisor here: it is held by this very process.
+    With `outlives`, claims of a killed supervisor are released too: they are held by this test process.
     """
 
     def __init__(self, *, outlives: bool = False) -> None:
@@ -136,7 +136,7 @@ class OpenSessions:
         return session
 
     def release(self, session: protocol.Session) -> None:
-        """Release what a session has claimed, on its loop if that is there."""
+        """Release the claims of a session, on its loop if that is open."""
         loop = next(loop for _, each, loop in self._open if each is session)
         if not loop.is_closed():
             loop.wait(session.release())
@@ -144,21 +144,21 @@ class OpenSessions:
             asyncio.run(session.release())
 
     def leave(self) -> None:
-        """Leave all sessions, as supervisors do that are gone; their replicas go on."""
+        """Leave all sessions; their replicas continue."""
         for entered, _, loop in self._open:
             if not loop.is_closed():
                 loop.wait(entered.__aexit__(None, None, None))
         self._open.clear()
 
     def release_all(self) -> None:
-        """Release what all sessions have claimed, those that were opened last first, and leave them."""
+        """Release the claims of all sessions, in reverse order, and leave them."""
         for _, session, _ in reversed(self._open):
             self.release(session)
         self.leave()
 
 
 class LocalTestBed:
-    """Processes of this machine, kept by this very process."""
+    """Processes of this machine; keepers are started by the test process."""
 
     refused: tuple[str, ...] = ("echo", "x" * (LONGEST_STRING_BYTES + 1))
 
@@ -184,7 +184,7 @@ class LocalTestBed:
 
     def command(self, *behaviors: Behavior) -> tuple[str, ...]:
         *first, last = (self._script(behavior) for behavior in behaviors)
-        cases = [f"{life}) {script}\n;;" for life, script in enumerate(first)]
+        cases = [f"{number}) {script}\n;;" for number, script in enumerate(first)]
         which = "$((DRUMLINE_ATTEMPT + ${DRUMLINE_INCARNATION:-0}))"
         return ("sh", "-c", "\n".join([f"case {which} in", *cases, f"*) {last}\n;;", "esac"]))
 
@@ -223,8 +223,8 @@ class LocalTestBed:
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
         trace = run_dir / trace_dir(replica, 0) / TRACE
         while _is_open_here(trace):
-            self._loop.turn()  # its keeper is ordered by a task, which holds the trace until it has the answer
-        wait_until(lambda: read_trace(trace).over and not is_locked(trace))  # and its keeper has left, too
+            self._loop.turn()  # a task starts its keeper, and holds the trace until the keeper answers
+        wait_until(lambda: read_trace(trace).over and not is_locked(trace))  # its keeper has exited, too
 
     def left(self) -> list[str]:
         return [_command_line(pid) for pid in self._left() if not _is_fork_server(pid)]
@@ -237,20 +237,20 @@ class LocalTestBed:
         while left := self._left():  # of a test that failed
             for pid in left:
                 signal_process(pid, 9)
-        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # orphans of other tests are not ours
+        ctypes.CDLL(None).prctl(36, 0, 0, 0, 0)  # do not adopt orphans of other tests
         resource.setrlimit(resource.RLIMIT_NOFILE, self._limits)
 
     def _gate(self, number: int) -> Path:
         return self._folder / f"gate-{number}"
 
 
-# A behavior as a script; how a gate is passed, each testbed has its own words for.
+# A script for behaviors; each testbed has its own function that waits for a gate.
 _PLAYER = """
 import json, os, signal, socket, subprocess, sys, time
 PASS_GATE
 behaviors = json.loads(sys.argv[1])
-life = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
-behavior = behaviors[min(life, len(behaviors) - 1)]
+number = sum(int(os.environ.get(f"DRUMLINE_{name}", 0)) for name in ("ATTEMPT", "INCARNATION"))
+behavior = behaviors[min(number, len(behaviors) - 1)]
 if not behavior["obeys"]:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if behavior["code_on_term"] is not None:
@@ -275,7 +275,7 @@ def pass_gate(path):
 
 
 def player(pass_gate: str) -> str:
-    """The script of a replica with behaviors, given as JSON; `pass_gate` is a function of that name."""
+    """Return the script of a replica that takes its behaviors as JSON; `pass_gate` is the source of a function."""
     return _PLAYER.replace("PASS_GATE", pass_gate)
 
 
@@ -284,7 +284,9 @@ class WarmTestBed(LocalTestBed):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._site = self._site.replace(capacity=find_capacity(1, os.environ))  # with more, first replicas start cold
+        self._site = self._site.replace(
+            capacity=find_capacity(1, os.environ)
+        )  # with more cores, first replicas start cold
         self._player = folder / "player.py"
         self._player.write_text(player(_PASS_GATE))
         (folder / "home").mkdir(exist_ok=True)
@@ -309,7 +311,7 @@ class WarmTestBed(LocalTestBed):
 
 
 class ToyTestBed(LocalTestBed):
-    """Processes that the agent of an engine of another package starts."""
+    """Processes of the toy, an engine of another package, started by its agent."""
 
     def make_engine(self) -> protocol.Engine:
         return ToyEngine(self._site)
@@ -331,7 +333,7 @@ class ToyTestBed(LocalTestBed):
 
     def close(self) -> None:
         super().close()
-        wait_until(lambda: not any(map(is_locked, self._folder.rglob(f"toy/{agent.LOCK}"))))  # agents have left, too
+        wait_until(lambda: not any(map(is_locked, self._folder.rglob(f"toy/{agent.LOCK}"))))  # agents have exited, too
 
     def _recorded(self, run_dir: Path, replica: ReplicaId, attempt: int) -> list[str]:
         events, _ = agent.read_lines(run_dir / "toy" / agent.EVENTS, 0)
@@ -339,7 +341,7 @@ class ToyTestBed(LocalTestBed):
 
 
 class FakeTestBed:
-    """Fake replicas; one that waits for a gate waits for hours, which pass when it is opened."""
+    """Fake replicas; waiting for a gate takes hours of simulated time, which pass when it is opened."""
 
     refused: tuple[str, ...] = ("act", "in three parts")
 
@@ -377,10 +379,10 @@ class FakeTestBed:
         return self._sessions.open(engine, run_dir, loop)
 
     def rest(self, session: protocol.Session) -> None:
-        """There is nothing that it keeps."""
+        """Do nothing: it keeps nothing."""
 
     def have_environment(self, environment: Environment) -> None:
-        """Fake replicas need none."""
+        """Do nothing: fake replicas need none."""
 
     def open(self, gate: int) -> None:
         self._passed += self._wait(gate)
@@ -389,20 +391,20 @@ class FakeTestBed:
         return True
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
-        """Its time has passed."""
+        """Do nothing: its time has passed."""
 
     def left(self) -> list[str]:
         return []
 
     def close(self) -> None:
-        """Nothing was touched."""
+        """Do nothing."""
 
     def _wait(self, gate: int) -> float:
         return float(3600 * 10**gate)  # all gates before it take less than that together
 
 
 class _HurriedLoop(SteppedLoop):
-    """The real loop, by a clock that may be ahead."""
+    """A real loop with a clock that may be ahead."""
 
     def __init__(self, ahead: Callable[[], float]) -> None:
         self._ahead = ahead
@@ -419,7 +421,7 @@ TEST_BEDS: dict[str, Callable[[Path], EngineTestBed]] = {
     "toy": ToyTestBed,
 }
 _OF_TENSORFLOW = "replicas rejoin one by one with TensorFlow's parameter servers only, and the plans here are `plain`"
-# Tests of the contract that are not tried at a testbed, and why.
+# Tests of the contract that are not run on a testbed, with the reason.
 EXCEPTIONS: dict[str, Mapping[str, str]] = {
     "warm": {
         "test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations": _OF_TENSORFLOW,
@@ -434,7 +436,7 @@ EXCEPTIONS: dict[str, Mapping[str, str]] = {
 
 
 def read_json(text: str) -> dict[ReplicaId, Rendered]:
-    """Read what the engines write that write JSON."""
+    """Parse the output of `render` of engines that write JSON."""
     return {
         ReplicaId.parse(each["id"]): Rendered(tuple(each["argv"]), each["env"]) for each in json.loads(text)["replicas"]
     }
@@ -443,14 +445,14 @@ def read_json(text: str) -> dict[ReplicaId, Rendered]:
 def _is_open_here(file: Path) -> bool:
     """Return whether this process has a file open."""
     for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):  # that of the listing itself
+        with suppress(OSError):  # the descriptor of the listing itself
             if descriptor.readlink() == file:
                 return True
     return False
 
 
 def _is_fork_server(pid: int) -> bool:
-    """Return whether this process forks keepers, and is none: it ends with its engine."""
+    """Return whether this process forks keepers and is no keeper: it ends with its engine."""
     try:
         name = Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""Projects whose runs are on the toy, an engine of another package."""
+"""Projects that run on the toy, an engine of another package."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from scaffold.waiting import wait_until
 SPEC = """
 project: digits
 framework: plain
-run: sh -c 'echo worker "$DRUMLINE_INDEX" of {{ who }}; nice; until [ -e gate ]; do sleep 0.05; done'
-parameters: {who: nobody}
+run: sh -c 'echo worker "$DRUMLINE_INDEX" of {{ label }}; nice; until [ -e gate ]; do sleep 0.05; done'
+parameters: {label: default}
 engine: {toy: {nice: 7}}
 roles: {worker: {replicas: 2}}
 """
 
 
 class Answer(NamedTuple):
-    """What a command printed."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 
 
 class Project:
-    """A folder with a spec, and a home."""
+    """A folder with a spec, and a drumline home."""
 
     def __init__(self, folder: Path, packages: Path) -> None:
         self.folder = folder / "project"
@@ -47,11 +47,11 @@ class Project:
         return Answer(done.returncode, done.stdout, done.stderr)
 
     def phase(self, run: str) -> str:
-        """Return where a run stands."""
+        """Return the state of a run."""
         return str(json.loads(self.run("status", run, "-o", "json").out)["state"])
 
     def begin(self, *words: str) -> str:
-        """Begin a run in the background, and return its number when all replicas run."""
+        """Start a run in the background, and return its number when all replicas run."""
         answer = self.run("train", "--detach", *words)
         assert answer.code == 0, answer
         run = answer.out.strip()
@@ -63,5 +63,5 @@ class Project:
         (self.folder / "gate").touch()
 
     def supervisor(self, run: str) -> int:
-        """Return the process that looks after a run."""
+        """Return the pid of a run's supervisor."""
         return int((self.home / "runs" / run / "supervisor.lock").read_text())

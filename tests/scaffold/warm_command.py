@@ -1,6 +1,6 @@
-"""The command line with every replica from a warm process: it is forked there, and becomes what its spec says.
+"""drumline with every replica forked from a warm process, which then executes the replica's command.
 
-`make test-ways` has all the tests of the local engine type this instead of `drumline`.
+In `make test-ways`, the tests of the local engine use this instead of `drumline`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ BECOME = str(Path(__file__).with_name("become.py"))
 
 
 def make_warm_plan(*arguments: Any, **named: Any) -> Plan:
-    """The plan as it is, with each command begun by Python."""
+    """Return the plan with each command started by Python."""
     plan = make_plan(*arguments, **named)
-    return plan.replace(warm=plan.warm or Warm(), replicas=tuple(map(_begun_by_python, plan.replicas)))
+    return plan.replace(warm=plan.warm or Warm(), replicas=tuple(map(_started_by_python, plan.replicas)))
 
 
-def _begun_by_python(replica: Replica) -> Replica:
-    """The same replica; one whose command is a file of its own, is not there, or is Python already, stays as it is."""
+def _started_by_python(replica: Replica) -> Replica:
+    """Return the replica, started by Python; unchanged if its command is a path, is missing, or is Python itself."""
     name = replica.argv[0]
     if "/" in name or name.startswith("python") or not shutil.which(name):
         return replica

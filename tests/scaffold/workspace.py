@@ -1,4 +1,4 @@
-"""Real runs in a workspace of their own: a home, a project, its processes, and none of them left at the end."""
+"""Real runs in a workspace: a home, a project, and a check that no process of them is left at the end."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from drumline.store.journal import read_journal
 from scaffold.processes import kill_and_wait, lock_holder, name_of, pids
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
-# `make test-ways` has every replica forked from a warm process, else those are cold whose spec says nothing of it; and
-# those of trainings cold, which are warm else.
+# `make test-ways` forks every replica from a warm process, also those without `warm` in their spec; and it starts
+# trainings cold, which are warm otherwise.
 COLDLY = bool(os.environ.get("DRUMLINE_TEST_COLD"))
 WARMLY = bool(os.environ.get("DRUMLINE_TEST_WARM"))
 COMMAND = (
     (sys.executable, str(Path(__file__).with_name("warm_command.py"))) if WARMLY else (sys.executable, "-m", "drumline")
 )
-# What a run that is over may leave in its folder.
+# The files that an ended run may leave in its folder.
 LEFT_BY_A_RUN = {
     "plan.json",
     "launch.json",
@@ -55,8 +55,7 @@ LEFT_BY_A_RUN = {
     "unreached",
 }
 
-# The command line, and the most memory that it had as its last word. The kernel's own account of a child begins with
-# the memory of its parent.
+# drumline, which prints its peak memory last: the kernel's statistics of a child include the memory of its parent.
 _MEASURED = """
 import sys
 from pathlib import Path
@@ -66,7 +65,7 @@ sys.stdout.flush()
 sys.exit(f"{Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0]} {code}")
 """
 
-# Commands as JSON, each run in a fork of this process, which has imported them all; the answers as JSON.
+# Commands as JSON, each run in a fork of this process, which has imported them all; prints the answers as JSON.
 _IN_TURN = """
 import json, os, sys
 from importlib import import_module
@@ -92,7 +91,7 @@ json.dump(answers, sys.stdout)
 
 
 class Answer(NamedTuple):
-    """What a command said."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -100,9 +99,9 @@ class Answer(NamedTuple):
 
 
 class Workspace:
-    """A home and a project folder; everything started here is known by its environment, its folder or its files.
+    """A home and a project folder; its processes are found by their environment, their folder or their open files.
 
-    With `warmth`, a folder that workspaces share, warm processes are shared too and stay when this workspace is left.
+    With `warmth`, a folder that workspaces share, warm processes are shared too and remain after this workspace.
     """
 
     def __init__(self, path: Path, *, owner: int | None = None, warmth: Path | None = None) -> None:
@@ -121,14 +120,14 @@ class Workspace:
             "DRUMLINE_HOME": str(self.home),
             "DRUMLINE_GPUS": "",
             "XDG_CACHE_HOME": str(path / "cache"),
-            "DRUMLINE_TENSORBOARD": "/nowhere",  # tests of it set another; nothing is downloaded
+            "DRUMLINE_TENSORBOARD": "/nowhere",  # tests of TensorBoard set another; nothing is downloaded
             "HERE": str(self.project),
         }
         self._warmth = warmth
         if warmth:
             self.home.mkdir()
             warm_folder(self.home).symlink_to(warm_folder(warmth))
-            # Where one variable differs, so does the warm process.
+            # A different variable would need another warm process.
             self.env |= {"XDG_CACHE_HOME": str(warmth / "cache"), "TMPDIR": str(warmth / "tmp")}
             del self.env["HERE"]
 
@@ -162,7 +161,7 @@ class Workspace:
         )
 
     def _bound(self) -> tuple[str, ...]:
-        """Return the words that have a command use so many cores, others than tests beside this one where possible."""
+        """Return the words that limit a command to `cores` cores, different ones for concurrent tests if possible."""
         if self.cores is None:
             return ()
         usable = sorted(os.sched_getaffinity(0))
@@ -191,7 +190,7 @@ class Workspace:
         return Answer(command.returncode, out, err)
 
     def run_in_turn(self, *commands: Sequence[str], seconds: float = PATIENCE_SECONDS) -> list[Answer]:
-        """Run commands one after the other, each in a process of its own that has all modules already."""
+        """Run commands one after the other, each in its own process that has imported all modules."""
         program = (sys.executable, "-c", _IN_TURN)
         out = self._finish(self.command(json.dumps(commands), program=program), str(commands), seconds).out
         answers = [Answer(*each) for each in json.loads(out)]
@@ -200,7 +199,7 @@ class Workspace:
         return answers
 
     def measure(self, *words: str, out: Path) -> tuple[int, int]:
-        """Run a command of drumline with its output in a file; return its exit code and the most memory it had."""
+        """Run a command of drumline with its output in a file; return its exit code and peak memory in bytes."""
         with out.open("w") as stream:
             command = self.command(*words, program=(sys.executable, "-c", _MEASURED), stdout=stream)
             _, said = command.communicate(timeout=PATIENCE_SECONDS)
@@ -220,7 +219,7 @@ class Workspace:
         self.write("drumline.yml", f"project: bad-day\n{framework}{textwrap.dedent(spec)}")
 
     def descriptors(self, pid: int) -> list[str]:
-        """What a process has open."""
+        """Return the files that a process has open."""
         found = []
         for link in Path(f"/proc/{pid}/fd").iterdir():
             with suppress(OSError):
@@ -228,27 +227,27 @@ class Workspace:
         return found
 
     def runs(self) -> list[Run]:
-        """All runs of this home, the last at the end."""
+        """Return all runs of this home, in their order."""
         folders = (self.home / "runs").iterdir() if (self.home / "runs").is_dir() else ()
         return [Run(self, name) for name in sorted((each.name for each in folders if each.name.isdecimal()), key=int)]
 
     def exists(self, name: str) -> bool:
-        """Whether a file of the project is there: how replicas say that they have come to a point."""
+        """Return whether a file of the project exists; replicas create files as marks."""
         return (self.project / name).exists()
 
     def numbers(self, name: str) -> list[int]:
-        """The whole lines of a file of the project, as numbers; pids."""
+        """Return the complete lines of a file of the project as numbers, such as pids."""
         with suppress(FileNotFoundError):
             return [int(line) for line in (self.project / name).read_text().split("\n")[:-1]]
         return []
 
     def wait_numbers(self, name: str, count: int) -> list[int]:
-        """Wait until there are so many, and return them."""
+        """Wait until a file has `count` numbers, and return them."""
         wait_until(lambda: len(self.numbers(name)) >= count)
         return self.numbers(name)
 
     def processes(self) -> dict[int, str]:
-        """Return the live processes of this workspace; where all is warm, without the warm processes themselves."""
+        """Return the running processes of this workspace; in `make test-ways`, without the warm processes."""
         warm = {known.pid for known in list_warm_processes(self.home)} if WARMLY else {}
         mark = f"DRUMLINE_HOME={self.home}".encode()
         roots = (str(self.path), str(self.home))
@@ -266,14 +265,14 @@ class Workspace:
         return subprocess.run([*self.before, "test", "-x", sys.executable], check=False).returncode == 0
 
     def working_folder(self, pid: int) -> str:
-        """Where a process is."""
+        """Return the working folder of a process."""
         return str(Path(f"/proc/{pid}/cwd").readlink())
 
     def leave(self) -> None:
-        """Assert that nothing is left, when what may stay for the next run has been told to go."""
+        """Stop warm processes, and assert that no process is left."""
         self._cool()
         try:
-            wait_until(lambda: not self.processes(), 120)  # less than a replica of a test sleeps
+            wait_until(lambda: not self.processes(), 120)  # shorter than the sleep of a test's replica
         except AssertionError:
             left = self.processes()
             self.clear()
@@ -284,7 +283,7 @@ class Workspace:
             assert found <= LEFT_BY_A_RUN, f"run {run.id} left {found - LEFT_BY_A_RUN}"
 
     def clear(self) -> None:
-        """End everything, however it was left."""
+        """Kill all processes, in any state."""
         self._cool()
         while left := self.processes():
             for pid in left:
@@ -308,22 +307,22 @@ class Run:
 
     @property
     def records(self) -> list[Entry]:
-        """The journal."""
+        """Return the entries of the journal."""
         return self._history()[1]
 
     @property
     def events(self) -> list[Event]:
-        """What happened."""
+        """Return the events of the journal."""
         return [record.event for record in self.records]
 
     @property
     def plan(self) -> Plan:
-        """Its plan, with any owner: drumline itself would not read the plan of another user."""
+        """Return its plan, with any owner: drumline itself does not read the plan of another user."""
         return plan_from_json(self.folder.plan_file.read_text("utf-8"))
 
     @property
     def state(self) -> RunState:
-        """Where it stands."""
+        """Return its state."""
         return self._history()[2]
 
     def _history(self) -> tuple[object, list[Entry], RunState]:
@@ -341,11 +340,11 @@ class Run:
         return self._read
 
     def replica_phase(self, replica: str) -> Phase:
-        """Where a replica stands."""
+        """Return the phase of a replica."""
         return self.state.replicas[ReplicaId.parse(replica)].phase
 
     def wait_for(self, phase: Phase, seconds: float = PATIENCE_SECONDS) -> RunState:
-        """Wait until the journal says this phase, and, where it is the last, until the supervisor has left too."""
+        """Wait until the journal has this phase and, if it is final, until the supervisor has exited."""
         with suppress(AssertionError):
             wait_until(lambda: (now := self.state.phase) is phase or now.is_final, seconds)
         assert self.state.phase is phase, f"{self.state}\n{self.said()}"
@@ -365,23 +364,23 @@ class Run:
         wait_until(all_started)
 
     def exits(self, attempt: int = 0) -> list[ReplicaExited]:
-        """The ends of an attempt's replicas, in the order of the journal."""
+        """Return the exits of an attempt's replicas, in the order of the journal."""
         return [event for event in self.events if isinstance(event, ReplicaExited) and event.attempt == attempt]
 
     def log(self, replica: str, attempt: int = 0, incarnation: int = 0) -> bytes:
-        """What a replica wrote."""
+        """Return the log of a replica."""
         path = self.trace_dir(replica, attempt, incarnation) / LOG
         return path.read_bytes() if path.exists() else b""
 
     def exit(self, replica: str) -> Exit:
-        """How a replica ended in the last attempt."""
+        """Return the exit of a replica in the last attempt."""
         end = self.state.replicas[ReplicaId.parse(replica)].exit
         assert end is not None
         return end
 
     @property
     def cause(self) -> Cause:
-        """Why it ended."""
+        """Return the cause of its end."""
         ending = self.state.ending
         assert ending is not None
         assert ending.cause is not None
@@ -392,19 +391,19 @@ class Run:
         return self.path / trace_dir(ReplicaId.parse(replica), attempt, incarnation)
 
     def trace(self, replica: str, attempt: int = 0, incarnation: int = 0) -> Trace:
-        """What its keeper wrote down."""
+        """Return the trace that its keeper wrote."""
         return read_trace(self.trace_dir(replica, attempt, incarnation) / TRACE)
 
     def is_over(self, replica: str, attempt: int = 0) -> bool:
-        """Whether its keeper has seen the last of it."""
+        """Return whether its keeper has recorded the end of all its processes."""
         return self.trace(replica, attempt).over
 
     def pid(self, replica: str, attempt: int = 0) -> int:
-        """A replica's process."""
+        """Return the pid of a replica."""
         return wait_until(lambda: self.trace(replica, attempt).pid)
 
     def keeper(self, replica: str, attempt: int = 0) -> int:
-        """A replica's keeper."""
+        """Return the pid of a replica's keeper."""
         return wait_until(lambda: self.trace(replica, attempt).keeper)
 
     def supervisor(self) -> int | None:
@@ -412,7 +411,7 @@ class Run:
         return lock_holder(self.folder.lock_file)
 
     def kill_supervisor(self, *, returns: bool = False) -> None:
-        """End the supervisor as the kernel does when memory is short; unless it `returns`, no return is left."""
+        """Kill the supervisor, as the kernel does without memory; unless it `returns`, none of its returns are left."""
         if not returns:
             (self.folder.path / SUPERVISOR_RETURNS).write_text(str(MOST_RETURNS))
         kill_and_wait(wait_until(self.supervisor))
@@ -425,27 +424,27 @@ class Run:
         wait_until(lambda: not is_locked(self.folder.lock_file))
 
     def said(self) -> str:
-        """The supervisor's own log."""
+        """Return the supervisor's own log."""
         path = self.folder.supervisor_log
         return path.read_text() if path.exists() else ""
 
 
 @contextmanager
 def mounted(folder: Path, size: str) -> Iterator[None]:
-    """A disk of this size at a folder."""
+    """Mount a disk of this size at a folder."""
     folder.mkdir()
     mount = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size},mode=700", "tmpfs", str(folder)], capture_output=True, check=False
     )
     if mount.returncode != 0:
-        pytest.skip("nothing may be mounted here")
+        pytest.skip("mounting needs root")
     try:
         yield
     finally:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
-# Every process of the machine is looked at after every test, so these two use no Path.
+# Called for every process of the machine after every test; without Path, which is slow.
 def _has(pid: int, mark: bytes) -> bool:
     with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123
         return mark in file.read().split(b"\0")
@@ -453,7 +452,7 @@ def _has(pid: int, mark: bytes) -> bool:
 
 
 def _is_inside(pid: int, roots: Sequence[str]) -> bool:
-    """Whether a process works below one of these folders or has a file of them open."""
+    """Return whether a process works below one of these folders or has a file of them open."""
     links = [f"/proc/{pid}/cwd"]
     with suppress(OSError):
         links.extend(f"/proc/{pid}/fd/{number}" for number in os.listdir(f"/proc/{pid}/fd"))  # noqa: PTH208

@@ -1,4 +1,4 @@
-"""Jinja templates whose parameters stand at their top: rendered as they were, and read as a spec."""
+"""Jinja templates that set their parameters at the top: they are rendered, or read as specs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drumline.engine.kubernetes.plan_options import Volume, cluster_of
 from drumline.errors import InputError, SpecError
 from drumline.load.load import check_spec
 from drumline.spec.dialect.jinja import Template
-from scaffold.dialects import assert_same_plan_when_converted, plan_of, remarks_of
+from scaffold.dialects import assert_same_plan_when_converted, plan_of, warnings_of
 
 SHIPPED = files("drumline.cli").joinpath("templates", "kubernetes_jinja", "myjob.template.jinja").read_text("utf-8")
 TEN = {
@@ -39,7 +39,7 @@ def rendered(*given: str, text: str = SHIPPED) -> list[dict[str, Any]]:
 
 
 def header(**parameters: Any) -> str:
-    """A template that only sets parameters."""
+    """Return a template that only sets parameters."""
     return "".join(f"{{%- set {name} = {value!r} -%}}\n" for name, value in parameters.items())
 
 
@@ -49,11 +49,11 @@ def refused(text: str, *given: str) -> str:
     return str(caught.value)
 
 
-def test_the_template_that_is_shipped_has_the_ten_parameters() -> None:
+def test_the_shipped_template_has_the_ten_parameters() -> None:
     assert set(Template(SHIPPED, "my.jinja").parameters) == TEN
 
 
-def test_its_passes_make_the_claim_train_and_look() -> None:
+def test_the_flags_of_the_shipped_template_render_the_claim_the_training_and_the_inspector() -> None:
     assert [(each["kind"], each["metadata"]["name"]) for each in rendered(*CLAIM)] == [
         ("PersistentVolumeClaim", "pvc-demo")
     ]
@@ -61,7 +61,7 @@ def test_its_passes_make_the_claim_train_and_look() -> None:
     assert [(each["kind"], each["metadata"]["name"]) for each in rendered(*INSPECT)] == [("Pod", "digits-inspector")]
 
 
-def test_each_worker_has_the_same_cluster_and_an_index_that_is_a_number() -> None:
+def test_each_worker_gets_the_same_cluster_and_its_index_as_a_number() -> None:
     jobs = [each for each in rendered(*TRAIN, "worker_replicas=3", "port=2222") if each["kind"] == "Job"]
     containers = [job["spec"]["template"]["spec"]["containers"][0] for job in jobs]
     variables = [{each["name"]: each["value"] for each in container["env"]} for container in containers]
@@ -71,7 +71,7 @@ def test_each_worker_has_the_same_cluster_and_an_index_that_is_a_number() -> Non
     ]
 
 
-def test_one_setting_says_where_the_claim_is_and_what_the_program_is_told() -> None:
+def test_model_checkpoint_dir_sets_the_mount_path_and_output_dir() -> None:
     first, second = (
         each["spec"]["template"]["spec"]
         for each in rendered(*TRAIN, "model_checkpoint_dir=/models", "checkpoint_pvc_name=kept")
@@ -84,7 +84,7 @@ def test_one_setting_says_where_the_claim_is_and_what_the_program_is_told() -> N
         assert {"name": "OUTPUT_DIR", "value": "/models"} in pod["containers"][0]["env"]
 
 
-def test_whatever_stands_in_a_parameter_arrives_as_it_is() -> None:
+def test_a_parameter_is_rendered_unchanged_whatever_it_contains() -> None:
     script = 'a b "c": {{ d }} # e'
     (job, _) = [each for each in rendered(*TRAIN, f"script={script}") if each["kind"] == "Job"]
     assert job["spec"]["template"]["spec"]["containers"][0]["command"] == ["python", script]
@@ -93,18 +93,21 @@ def test_whatever_stands_in_a_parameter_arrives_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("given", "report"),
     [
-        (("deploy=true",), "my.jinja:17: create_volume_inspector: the volume is held by whoever trains"),
+        (
+            ("deploy=true",),
+            "my.jinja:17: create_volume_inspector: cannot be combined with `deploy`: the training pods use the volume",
+        ),
         (("checkpoint_pvc_name=",), "my.jinja:16: create_pvc_checkpoint: needs `checkpoint_pvc_name`, which is empty"),
         (("worker_replicas=0",), "my.jinja:11: worker_replicas: expected a whole number from 1 to 1000, got 0"),
         (("port=70000",), "my.jinja:13: port: expected a whole number from 1 to 65535, got 70000"),
         (("name=Not_A_Label",), "my.jinja:9: name: expected at most 50 small letters, digits and `-`"),
     ],
 )
-def test_its_rules_are_kept(given: tuple[str, ...], report: str) -> None:
+def test_values_that_are_not_allowed_are_refused_with_their_lines(given: tuple[str, ...], report: str) -> None:
     assert report in refused(SHIPPED, *given)
 
 
-def test_flags_without_a_claim_are_refused_together() -> None:
+def test_all_flags_without_a_claim_are_reported() -> None:
     text = header(worker_replicas=2, create_pvc_checkpoint=True, create_volume_inspector=True)
     assert refused(text) == (
         "my.jinja:2: create_pvc_checkpoint: needs `checkpoint_pvc_name`, which is not set\n"
@@ -122,12 +125,12 @@ def test_flags_without_a_claim_are_refused_together() -> None:
         ("a\n{% for x in y %}", "my.jinja:2: not a valid template: Unexpected end of template."),
         ("\n{{ ''.__class__.__mro__ }}", "my.jinja:2: access to attribute '__class__' of 'str' object is unsafe"),
         ("{{ 1 / 0 }}", "my.jinja:1: division by zero"),
-        ("\n{% include 'other' %}", "my.jinja:2: includes or extends another file, which a template here cannot"),
+        ("\n{% include 'other' %}", "my.jinja:2: includes or extends another file, which is not supported"),
         ("{% for a in range(1000000) %}{% endfor %}", "my.jinja:1: Range too big"),
         ("{{ 'a' * 10000 }}" * 2000, "my.jinja:1: makes more than 16,000,000 characters"),
     ],
 )
-def test_what_goes_wrong_in_a_template_is_told_with_its_line(text: str, report: str) -> None:
+def test_an_error_in_a_template_is_reported_with_its_line(text: str, report: str) -> None:
     assert refused(text).startswith(report)
 
 
@@ -140,12 +143,12 @@ def test_what_goes_wrong_in_a_template_is_told_with_its_line(text: str, report: 
         ("deploy", "-p deploy: expected NAME=VALUE"),
     ],
 )
-def test_what_is_given_has_to_be_of_the_kind_that_stands_there(given: str, report: str) -> None:
+def test_a_given_value_must_have_the_type_of_the_parameter(given: str, report: str) -> None:
     with pytest.raises(InputError, match=report):
         rendered(given)
 
 
-def test_the_top_of_a_template_is_a_spec() -> None:
+def test_the_parameters_of_a_template_are_translated_to_a_spec() -> None:
     plan = plan_of(SHIPPED, "kubernetes")
     assert [each.argv for each in plan.replicas] == [("python", "train.py")] * 2
     assert {each.port for each in plan.replicas} == {5000}
@@ -154,19 +157,19 @@ def test_the_top_of_a_template_is_a_spec() -> None:
         "/pvcmnt",
         Volume(None, 10 * 10**9),
     )
-    assert remarks_of(SHIPPED) == [
-        "17: create_volume_inspector: needs no pod of its own: `drumline inspect ID` looks at what a run has written"
+    assert warnings_of(SHIPPED) == [
+        "17: create_volume_inspector: needs no pod of its own: `drumline inspect ID` shows the files of a run"
     ]
 
 
-def test_a_claim_that_is_there_is_named() -> None:
+def test_an_existing_claim_is_used_by_its_name() -> None:
     cluster = cluster_of(
         plan_of(SHIPPED.replace("create_pvc_checkpoint = True", "create_pvc_checkpoint = False"), "jobset")
     )
     assert cluster.output == Volume("pvc-demo")
 
 
-def test_the_templates_for_buckets_and_parameter_servers_are_read_as_far_as_they_go() -> None:
+def test_templates_for_buckets_and_parameter_servers_are_read_with_warnings() -> None:
     text = header(
         name="resnet",
         image="i",
@@ -189,10 +192,10 @@ def test_the_templates_for_buckets_and_parameter_servers_are_read_as_far_as_they
     assert plan.replicas[0].argv == ("python", "/resnet.py", "--steps", "30")
     assert plan.replicas[0].env == {"TRAIN_LOG_DIR": "gs://bucket/logs", "BATCH_SIZE": "256"}
     assert (plan.success, plan.tensorboard) == ("chief", True)
-    assert remarks_of(text) == ["13: num_gpus_per_worker: is not carried over"]
+    assert warnings_of(text) == ["13: num_gpus_per_worker: is not carried over"]
 
 
-def test_a_parameter_that_is_made_of_others_is_worked_out() -> None:
+def test_a_parameter_that_is_computed_from_others_is_evaluated() -> None:
     made = "{%- set cmdline_args = ['--log=' + log_dir, '--workers=' ~ worker_replicas] -%}\n"
     text = header(name="a", image="i", worker_replicas=2, script="t.py", log_dir="gs://b") + made
     assert plan_of(text).replicas[0].argv == ("python", "t.py", "--log=gs://b", "--workers=2")
@@ -201,13 +204,13 @@ def test_a_parameter_that_is_made_of_others_is_worked_out() -> None:
     assert given.run.argv == ("python", "t.py", "--log=here", "--workers=2")
 
 
-def test_a_template_of_something_else_is_no_spec() -> None:
+def test_a_template_without_roles_and_script_is_refused() -> None:
     with pytest.raises(SpecError, match="sets no `worker_replicas` and no `script`"):
         check_spec(b"{% set a = 1 %}\nb: {{ a }}\n", "my.jinja")
 
 
 def older(kind: str = "ReplicaSet", top: str = "", more: str = "", **parameters: Any) -> str:
-    """A template whose loops add the arguments of each replica, as the older ones of tensorflow/ecosystem do."""
+    """Return a template with loops that add the arguments of each replica, like older ones of tensorflow/ecosystem."""
     known = {
         "name": "digits",
         "image": "i",
@@ -254,7 +257,7 @@ def older(kind: str = "ReplicaSet", top: str = "", more: str = "", **parameters:
 
 
 @pytest.mark.parametrize("kind", ["ReplicaSet", "ReplicationController", "Deployment", "Job"])
-def test_the_arguments_that_loops_add_are_those_of_each_replica(kind: str) -> None:
+def test_arguments_that_loops_add_are_kept_for_each_replica(kind: str) -> None:
     plan = plan_of(older(kind))
     cluster = {"worker": ["a:1", "b:2"], "ps": ["c:3"]}
     for replica in plan.replicas:
@@ -275,17 +278,17 @@ def test_the_arguments_that_loops_add_are_those_of_each_replica(kind: str) -> No
             "--worker_hosts=a:1,b:2",
             "--ps_hosts=c:3",
         ]
-    assert remarks_of(older(kind))[:-1] == []  # the last is about parameter servers without a chief
+    assert warnings_of(older(kind))[:-1] == []  # the last is about parameter servers without a chief
     assert_same_plan_when_converted(older(kind))
 
 
-def test_a_replica_that_is_told_its_own_address_and_that_of_another_finds_both() -> None:
+def test_arguments_with_the_replicas_own_address_and_that_of_another_are_translated() -> None:
     more = "- --own={{ name }}-{{ job }}-{{ i }}:{{ port }}\n            - --first={{ name }}-ps-0:{{ port }}"
     command = plan_of(older(more=more, ps_replicas=2)).replicas_of("worker")[1].argv[2]
     assert '--own="$(hosts worker | cut -d, -f$((DRUMLINE_INDEX + 1)))" --first="$(hosts ps | cut -d, -f1)"' in command
 
 
-def test_a_compose_file_is_read_as_well() -> None:
+def test_a_template_of_a_compose_file_is_read() -> None:
     text = header(name="digits", image="i", worker_replicas=2, script="t.py", port=5000) + dedent("""\
         version: '2'
         services:
@@ -299,19 +302,21 @@ def test_a_compose_file_is_read_as_well() -> None:
     assert plan_of(text).replicas[1].argv[2].endswith('exec python t.py --i="$DRUMLINE_INDEX" --all="$(hosts worker)"')
 
 
-def test_arguments_that_no_single_command_can_say_are_refused() -> None:
+def test_arguments_without_a_common_command_are_refused() -> None:
     more = "- --seed={{ (i + 3) * 7 }}"
-    with pytest.raises(SpecError, match="the arguments of worker differ, and a role has one command: `--seed=21` and"):
+    with pytest.raises(
+        SpecError, match="the replicas of worker have different arguments, but a role has one command: `--seed=21` and"
+    ):
         plan_of(older(more=more))
 
 
-def test_a_template_that_leaves_the_command_to_the_image_is_refused() -> None:
+def test_a_template_without_a_command_is_refused() -> None:
     text = older().replace("command: [/usr/bin/python, {{ script }}]", "env: []")
-    with pytest.raises(SpecError, match="worker has no command but that of its image"):
+    with pytest.raises(SpecError, match="worker has no `command`, only that of its image"):
         plan_of(text)
 
 
-def test_what_a_rendered_pod_has_beside_its_command_is_carried_over_or_said() -> None:
+def test_other_keys_of_a_rendered_pod_are_carried_over_or_reported() -> None:
     more = "\n          ".join(
         [
             "",
@@ -327,12 +332,12 @@ def test_what_a_rendered_pod_has_beside_its_command_is_carried_over_or_said() ->
     plan = plan_of(text)
     assert plan.replicas[0].env == {"LEVEL": "info"}
     assert plan.replicas[0].resources.gpus == 4
-    assert [each.partition(": ")[2] for each in remarks_of(text)][:5] == [
+    assert [each.partition(": ")[2] for each in warnings_of(text)][:5] == [
         "script: `securityContext` of the container of worker and ps is not carried over",
         "script: `resources.limits.cpu` of worker and ps is not carried over",
         "script: the volume at /secret of worker and ps is not carried over",
         (
-            "script: the variable KEY, which needs a volume or something else of a cluster, of worker and ps is not"
+            "script: the variable KEY, which needs a volume or another object of the cluster, of worker and ps is not"
             " carried over"
         ),
         "colour: is not carried over",
@@ -354,29 +359,29 @@ def test_variables_that_a_template_uses_and_does_not_set_can_be_given() -> None:
     assert refused_option.value.hint == "did you mean `pvc_name`?"
 
 
-def test_a_variable_that_is_given_is_a_number_or_a_flag_where_it_looks_like_one() -> None:
+def test_a_given_variable_that_looks_like_a_number_or_a_flag_is_one() -> None:
     text = "{% set a = 1 %}{{ n + 1 }} {{ 'on' if flag else 'off' }} {{ word }}"
     assert Template(text, "my.jinja", ["n=2", "flag=true", "word=007"]).render() == "3 on 007"
 
 
-def test_a_variable_that_is_only_asked_for_need_not_be_given() -> None:
+def test_a_variable_that_is_only_tested_for_need_not_be_given() -> None:
     assert Template("{% set a = 1 %}{{ b if b is defined else a }}", "my.jinja").render() == "1"
 
 
-def test_an_image_that_is_no_parameter_is_taken_from_what_is_rendered() -> None:
+def test_without_an_image_parameter_the_image_of_the_rendered_pods_is_used() -> None:
     text = older().replace("{%- set image = 'i' -%}\n", "").replace("image: {{ image }}", "image: other")
     cluster = cluster_of(plan_of(text, "kubernetes"))
     assert cluster.image.name == "other"
 
 
-def test_the_older_name_of_a_claim_is_understood() -> None:
+def test_the_older_name_of_the_claim_parameter_is_supported() -> None:
     text = SHIPPED.replace("checkpoint_pvc_name", "pvc_name").replace("create_pvc_checkpoint", "create_pvc")
     assert [each["kind"] for each in rendered("create_volume_inspector=false", text=text)] == ["PersistentVolumeClaim"]
     cluster = cluster_of(plan_of(text.replace("create_pvc = True", "create_pvc = False"), "kubernetes"))
     assert cluster.output == Volume("pvc-demo")
 
 
-def test_the_last_of_two_values_counts_as_it_does_in_jinja() -> None:
+def test_of_two_values_of_a_parameter_the_last_counts_as_in_jinja() -> None:
     text = header(name="a", image="i", worker_replicas=2, script="t.py") + header(worker_replicas=3)
     made = text + "{%- set worker_replicas = worker_replicas + 1 -%}\n"
     assert [len(plan_of(each).replicas) for each in (text, made)] == [3, 4]
@@ -407,7 +412,7 @@ texts = st.sampled_from(("a", "a b", "it's", "/x/y", "é", "1e-6", "no", "$(id)"
         },
     )
 )
-def test_what_is_converted_has_the_same_plan(parameters: dict[str, Any]) -> None:
+def test_a_converted_file_has_the_same_plan(parameters: dict[str, Any]) -> None:
     text = header(**parameters)
     try:
         check_spec(text.encode(), "file.yml")
@@ -426,19 +431,19 @@ def test_what_is_converted_has_the_same_plan(parameters: dict[str, Any]) -> None
         ("{{ 'x' | center(99999999999) }}", "takes more than 512 MB of memory"),
         ("{{ " + "(" * 400 + "1" + ")" * 400 + " }}", "is nested too deeply"),
         ("{% for a in [1] %}" * 30 + "{% endfor %}" * 30, "is nested too deeply"),
-        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "is nested too deeply, or calls itself without end"),
+        ("{% macro f(n) %}{{ f(n) }}{% endmacro %}{{ f(1) }}", "is nested too deeply, or calls itself endlessly"),
         ("{{ ''.__class__.__mro__ }}", "access to attribute '__class__' of 'str' object is unsafe"),
         ("{{ cycler.__init__.__globals__.os }}", "access to attribute '__init__' of 'type' object is unsafe"),
-        ("{% include '/etc/passwd' %}", "includes or extends another file, which a template here cannot"),
+        ("{% include '/etc/passwd' %}", "includes or extends another file, which is not supported"),
         ("{{ 1 / 0 }}", "division by zero"),
     ],
     ids=lambda value: value[:20],
 )
-def test_a_template_that_would_take_for_ever_or_all_memory_is_refused(statement: str, report: str) -> None:
+def test_a_template_that_exceeds_the_limits_or_is_unsafe_is_refused(statement: str, report: str) -> None:
     assert report in refused(f"{SHIPPED}\n{statement}\n", "create_pvc_checkpoint=true", "deploy=false")
 
 
-def test_a_template_that_is_read_as_a_spec_is_bounded_as_well() -> None:
+def test_the_limits_hold_for_a_template_that_is_read_as_a_spec() -> None:
     text = header(name="a", image="i", worker_replicas=2, script="t.py")
     with pytest.raises(SpecError, match=r"file.yml:5: takes more than 512 MB of memory"):
         plan_of(f"{text}{{% set data_dir = 'x' * 10 ** 12 %}}\n")

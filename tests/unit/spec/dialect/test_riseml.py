@@ -1,4 +1,4 @@
-"""riseml.yml as it stands: what it comes to, what is said about it, and what is refused with which line."""
+"""riseml.yml files: the plans that they become, the warnings, and the problems with their lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from drumline.errors import SpecError
 from drumline.load.engine import plan_spec
 from drumline.load.load import check_spec
 from drumline.plan.types import Environment, ReplicaId, Resources
-from scaffold.dialects import GUIDE, assert_same_plan_when_converted, converted, plan_of, remarks_of
+from scaffold.dialects import GUIDE, assert_same_plan_when_converted, converted, plan_of, warnings_of
 from scaffold.strategies import TRICKY, parameter_names
 
 GIB = 1024**3
@@ -28,7 +28,7 @@ def a_file(train: str) -> str:
     return f"project: digits\ntrain:\n{dedent(train).strip()}".replace("\n", "\n  ").replace("\n  train:", "\ntrain:")
 
 
-def test_the_example_of_the_guide_is_three_workers_with_the_master_among_them_and_two_ps() -> None:
+def test_the_example_of_the_guide_has_three_workers_including_the_master_and_two_ps() -> None:
     plan = plan_of(GUIDE)
     assert [str(replica.id) for replica in plan.replicas] == ["worker.0", "worker.1", "worker.2", "ps.0", "ps.1"]
     assert (plan.chief, plan.success, plan.framework) == (ReplicaId("worker", 0), "all-workers", "tensorflow")
@@ -36,19 +36,19 @@ def test_the_example_of_the_guide_is_three_workers_with_the_master_among_them_an
     assert plan.replicas[4].resources == Resources(2, 16 * GIB, 0)
 
 
-def test_the_indented_lines_of_its_command_are_one_command() -> None:
+def test_indented_lines_of_a_command_are_one_command() -> None:
     assert plan_of(GUIDE).replicas[0].argv == (
         *("python", "train_model.py", "--num-layers", "{{ num-layers }}"),
         *("--learning-rate", "{{ learning-rate }}", "--training-data", "/data/my-project"),
     )
 
 
-def test_a_tensorflow_that_no_python_of_today_runs_is_said_with_its_line() -> None:
-    assert remarks_of(GUIDE)[0].startswith("9: train.tensorflow.version: TensorFlow 1.2.1 runs on no Python")
+def test_a_version_of_tensorflow_without_a_supported_python_is_reported_with_its_line() -> None:
+    assert warnings_of(GUIDE)[0].startswith("9: train.tensorflow.version: TensorFlow 1.2.1 does not run on a Python")
 
 
-def test_what_the_rules_say_is_said_of_the_line_where_it_stands() -> None:
-    assert remarks_of(GUIDE)[1].startswith("12: train.tensorflow.distributed.ps: parameter servers without a chief")
+def test_warnings_about_the_spec_have_the_lines_of_the_file() -> None:
+    assert warnings_of(GUIDE)[1].startswith("12: train.tensorflow.distributed.ps: parameter servers without a chief")
 
 
 def test_a_list_of_commands_stays_a_list() -> None:
@@ -71,7 +71,7 @@ def test_a_here_document_keeps_its_lines() -> None:
     assert plan_of(text).replicas[0].argv == ("sh", "-c", "cat <<EOF\n - one\nEOF")
 
 
-def test_the_master_has_resources_of_its_own_and_is_worker_0() -> None:
+def test_the_resources_of_the_master_are_those_of_worker_0() -> None:
     text = a_file("""
         resources: {cpus: 1, mem: 512}
         framework: tensorflow
@@ -88,16 +88,16 @@ def test_the_master_has_resources_of_its_own_and_is_worker_0() -> None:
         Resources(2, GIB, 1),
         Resources(1, GIB // 2, 0),
     ]
-    assert remarks_of(text)[0].startswith("8: train.tensorflow.distributed.master.resources: names no `mem`")
+    assert warnings_of(text)[0].startswith("8: train.tensorflow.distributed.master.resources: has no `mem`")
 
 
 @pytest.mark.parametrize("alone", ["", "tensorflow: {distributed: null}", "tensorflow: {distributed: false}"])
-def test_nobody_else_takes_part_unless_it_is_said(alone: str) -> None:
+def test_without_distributed_there_is_one_worker(alone: str) -> None:
     plan = plan_of(a_file(f"framework: tensorflow\nrun: python train.py\n{alone}"))
     assert [str(replica.id) for replica in plan.replicas] == ["worker.0"]
 
 
-def test_without_a_framework_it_is_a_plain_command() -> None:
+def test_without_a_framework_the_command_is_plain() -> None:
     plan = plan_of(a_file("image: python:3.11\nrun: ./train"), "kubernetes")
     assert plan.framework == "plain"
     assert cluster_of(plan).image.name == "python:3.11"
@@ -113,7 +113,7 @@ def test_without_a_framework_it_is_a_plain_command() -> None:
         ("2.3.0", 0, None, "2.3.0"),
     ],
 )
-def test_a_version_is_an_environment_here_and_an_image_there(
+def test_a_version_sets_the_local_environment_and_the_image_in_a_cluster(
     version: str, gpus: int, wanted: str | None, image: str
 ) -> None:
     text = a_file(
@@ -124,7 +124,7 @@ def test_a_version_is_an_environment_here_and_an_image_there(
     assert (wanted in str(plan.environment)) if wanted else plan.environment is None
 
 
-def test_what_pip_installs_is_an_environment_here_and_built_into_an_image_there() -> None:
+def test_packages_of_pip_are_in_the_local_environment_and_built_into_the_image() -> None:
     text = a_file("""
         framework: tensorflow
         install:
@@ -138,15 +138,15 @@ def test_what_pip_installs_is_an_environment_here_and_built_into_an_image_there(
         "tensorflow/tensorflow:latest",
         ("numpy==1.26.4", "h5py>=3"),
     )
-    assert remarks_of(text) == [
+    assert warnings_of(text) == [
         (
-            "4: train.install: `apt-get install -y git` is not run: only `pip install` of packages is; the rest belongs"
-            " in an image"
+            "4: train.install: `apt-get install -y git` is not run: only `pip install` of packages is; do the rest in"
+            " an image"
         )
     ]
 
 
-def test_a_file_of_requirements_makes_an_environment_that_has_tensorflow_and_this_is_what_is_said(
+def test_a_requirements_file_makes_an_environment_with_tensorflow_and_a_warning(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "more.txt").write_text("h5py\n")
@@ -159,21 +159,21 @@ def test_a_file_of_requirements_makes_an_environment_that_has_tensorflow_and_thi
     assert plan_spec(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
     assert [warning.message for warning in warnings] == [
         (
-            "TensorFlow 1.4.0 runs on no Python that drumline does: on this machine the newest TensorFlow, in the"
-            " environment that `install` makes, is used; for another, give a version from 2.5 on"
+            "TensorFlow 1.4.0 does not run on a Python that drumline supports: on this machine the newest TensorFlow, in"
+            " the environment that `install` makes, is used; for another one, set a version from 2.5 on"
         ),
-        "`-r more.txt` is for this machine: in a cluster the image has to have what the file names",
+        "`-r more.txt` is for this machine: in a cluster the image must contain the packages of this file",
     ]
 
 
 @pytest.mark.parametrize("package", ["tensorflow==2.15.0", "tensorflow-cpu", "tf-nightly"])
-def test_tensorflow_is_not_asked_for_twice(package: str) -> None:
+def test_tensorflow_is_not_listed_twice(package: str) -> None:
     text = a_file(f"framework: tensorflow\ninstall: pip install {package} tensorflow-datasets\nrun: python train.py")
     assert plan_of(text).environment == Environment((package, "tensorflow-datasets"), ())
 
 
 @pytest.mark.parametrize("key", ["deploy", "service"])
-def test_a_file_that_only_serves_is_called_what_it_is(key: str) -> None:
+def test_a_file_that_only_serves_a_model_is_refused(key: str) -> None:
     with pytest.raises(SpecError) as caught:
         check_spec(f"project: digits\n{key}:\n  image: {{name: python}}\n  input: text\n".encode(), "riseml.yml")
     (problem,) = caught.value.problems
@@ -181,24 +181,24 @@ def test_a_file_that_only_serves_is_called_what_it_is(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", ["deploy", "service"])
-def test_what_serves_beside_a_training_is_not_carried_over(key: str) -> None:
+def test_a_section_that_serves_a_model_is_not_carried_over(key: str) -> None:
     text = f"{a_file('run: python train.py')}\n{key}: {{run: python serve.py}}\n"
-    assert remarks_of(text) == [f"4: {key}: is not carried over: drumline trains, and serves nothing"]
+    assert warnings_of(text) == [f"4: {key}: is not carried over: drumline does not serve models"]
 
 
-def test_the_old_way_to_write_an_image_is_understood() -> None:
+def test_an_image_in_the_old_form_is_supported() -> None:
     text = a_file("image: {name: python:3.11, install: [pip install numpy]}\nrun: ./train")
     plan = plan_of(text, "kubernetes")
     assert cluster_of(plan).image.base == "python:3.11"
     assert plan.environment == Environment(("numpy",), ())
 
 
-def test_values_of_parameters_are_kept_as_they_are_typed() -> None:
+def test_values_of_parameters_are_kept_as_they_are_written() -> None:
     text = a_file("parameters: {lr-decay: 1e-6, fast: true, n: 010}\nrun: train {{lr-decay}} {{ fast }} {{n}}")
     assert plan_of(text).parameters == {"lr-decay": "1e-6", "fast": "true", "n": "010"}
 
 
-def test_tensorboard_is_asked_for_or_not() -> None:
+def test_the_tensorboard_key_is_carried_over() -> None:
     asked = [
         plan_of(a_file(f"framework: tensorflow\ntensorflow: {said}\nrun: python a.py")).tensorboard
         for said in ("{tensorboard: true}", "{tensorboard: false}", "{}")
@@ -206,11 +206,11 @@ def test_tensorboard_is_asked_for_or_not() -> None:
     assert asked == [True, False, None]
 
 
-def test_what_is_not_carried_over_is_said_line_by_line() -> None:
+def test_each_key_that_is_not_carried_over_is_reported_with_its_line() -> None:
     text = a_file("concurrency: 2\nrun: train") + "\ndeploy: {image: a, run: serve}\n"
-    assert remarks_of(text) == [
-        "3: train.concurrency: says how many runs of a sweep go on at a time; sweeps come later, and this is one run",
-        "5: deploy: is not carried over: drumline trains, and serves nothing",
+    assert warnings_of(text) == [
+        "3: train.concurrency: is not carried over: it is for sweeps, and this is one run",
+        "5: deploy: is not carried over: drumline does not serve models",
     ]
 
 
@@ -239,8 +239,8 @@ def test_what_is_not_carried_over_is_said_line_by_line() -> None:
         (
             "run: a\ntensorflow:\n  horovod: {workers: 2}",
             (
-                "file.yml:5: train.tensorflow.horovod: drumline starts no MPI, which Horovod needs;"
-                " `tensorflow.distributed` with MultiWorkerMirroredStrategy does the same without it"
+                "file.yml:5: train.tensorflow.horovod: Horovod needs MPI, which drumline does not start; use"
+                " `tensorflow.distributed` with MultiWorkerMirroredStrategy instead"
             ),
         ),
         (
@@ -249,7 +249,7 @@ def test_what_is_not_carried_over_is_said_line_by_line() -> None:
         ),
         (
             "run: a\ntensorflow: {distributed: {}}",
-            "file.yml:4: train.tensorflow.distributed: names nobody: give `{worker: 2}`, or leave it out",
+            "file.yml:4: train.tensorflow.distributed: names no role: write `{worker: 2}`, or remove it",
         ),
         (
             "run: a\ntensorflow: {distributed: {worker: 2, master: 2}}",
@@ -280,23 +280,21 @@ def test_what_is_not_carried_over_is_said_line_by_line() -> None:
         ("run: a\ndata: /data", "file.yml:4: train.data: unknown key; known here: run, framework, resources,"),
     ],
 )
-def test_what_cannot_run_is_refused_with_its_line(train: str, report: str) -> None:
+def test_problems_are_reported_with_their_lines(train: str, report: str) -> None:
     with pytest.raises(SpecError) as caught:
         check_spec(a_file(train).encode(), "file.yml")
     assert str(caught.value).startswith(report)
 
 
-def test_a_key_that_stands_twice_is_named_with_both_lines() -> None:
-    with pytest.raises(SpecError, match=r"file.yml:4: train.run: stands here a second time; first in line 3"):
+def test_a_repeated_key_is_reported_with_both_lines() -> None:
+    with pytest.raises(SpecError, match=r"file.yml:4: train.run: appears a second time; first in line 3"):
         check_spec(a_file("run: a\nrun: b").encode(), "file.yml")
 
 
-def test_the_converted_example_says_what_was_decided_and_what_was_lost() -> None:
+def test_the_converted_example_has_comments_on_decisions_and_differences() -> None:
     text = converted(GUIDE)
-    assert text.startswith("# Made by `drumline convert` from file.yml, which was written for RiseML.\n# Not as it was")
-    assert (
-        "    # The master is among them: it is worker.0, which TensorFlow takes for the chief.\n    replicas: 3" in text
-    )
+    assert text.startswith("# Made by `drumline convert` from file.yml, which was written for RiseML.\n# Differences")
+    assert "    # They include the master: it is worker.0, which acts as the chief.\n    replicas: 3" in text
     assert "  num-layers: null\n" in text
 
 
@@ -337,7 +335,7 @@ files = st.fixed_dictionaries(
 
 
 @given(files)
-def test_what_is_converted_has_the_same_plan(file: dict[str, Any]) -> None:
+def test_a_converted_file_has_the_same_plan(file: dict[str, Any]) -> None:
     text = yaml.safe_dump(file, sort_keys=False, allow_unicode=True)
     try:
         check_spec(text.encode(), "file.yml")
@@ -355,7 +353,7 @@ def test_what_is_converted_has_the_same_plan(file: dict[str, Any]) -> None:
         f"framework: tensorflow\ninstall: ['pip install {'a' * 500_000} b']\nrun: python train.py",
     ],
 )
-def test_one_very_long_text_is_read_in_time_that_grows_with_its_length_only(train: str) -> None:
+def test_a_very_long_text_is_read_in_linear_time(train: str) -> None:
     began = time.process_time()
     with suppress(SpecError):
         plan_of(a_file(train))

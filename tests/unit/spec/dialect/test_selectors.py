@@ -1,4 +1,4 @@
-"""Selectors of pods in a TFJob: what kept pods apart there does so here, or is named."""
+"""Pod selectors of a TFJob: they select the same pods of the run, or are reported."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from drumline.engine.kubernetes import names
 from drumline.spec.dialect import selectors
-from scaffold.dialects import a_job, a_role, cluster_of, refused, remarks_of
+from scaffold.dialects import a_job, a_role, cluster_of, refused, warnings_of
 
 
 def apart(labels: Mapping[str, str], selector: Mapping[str, Any], other: Mapping[str, str] | None = None) -> str:
-    """A job whose workers must not share a node with the pods that the selector takes."""
+    """Return a job with workers that must not share a node with the pods that the selector selects."""
     terms = [{"labelSelector": selector, "topologyKey": "kubernetes.io/hostname"}]
     worker, ps = a_role(replicas=2), a_role()
     worker["template"]["metadata"] = {"labels": dict(labels)}
@@ -31,7 +31,7 @@ def terms_of(text: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("selector", "here"),
+    ("selector", "expected"),
     [
         ({"matchLabels": {"tf-job-name": "digits"}}, {"matchLabels": {"drumline.dev/project": "digits"}}),
         (
@@ -44,28 +44,28 @@ def terms_of(text: str) -> Any:
         ),
     ],
 )
-def test_pods_that_are_kept_apart_by_labels_of_the_operator_are_kept_apart_by_ours(
-    selector: Mapping[str, Any], here: Mapping[str, Any]
+def test_labels_of_the_operator_in_selectors_become_labels_of_drumline(
+    selector: Mapping[str, Any], expected: Mapping[str, Any]
 ) -> None:
     text = apart({}, selector)
-    assert terms_of(text) == here
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+    assert terms_of(text) == expected
+    assert [each for each in warnings_of(text) if "labelSelector" in each] == []
 
 
-def test_the_labels_that_selectors_are_given_are_those_of_our_pods() -> None:
+def test_the_translated_labels_are_those_of_drumlines_pods() -> None:
     assert (selectors.PROJECT, selectors.ROLE, selectors.MANAGED) == (names.PROJECT, names.ROLE, names.MANAGED)
 
 
-def test_pods_that_are_kept_apart_by_a_label_of_all_of_them_still_are() -> None:
+def test_a_selector_by_an_own_label_is_kept() -> None:
     text = apart({"app": "mnist"}, {"matchLabels": {"app": "mnist"}})
     assert terms_of(text) == {"matchLabels": {"app": "mnist"}}
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+    assert [each for each in warnings_of(text) if "labelSelector" in each] == []
 
 
-def test_a_selector_of_the_pods_of_others_is_left_alone() -> None:
+def test_a_selector_of_other_pods_is_kept() -> None:
     text = apart({}, {"matchLabels": {"app": "database"}})
     assert terms_of(text) == {"matchLabels": {"app": "database"}}
-    assert [each for each in remarks_of(text) if "labelSelector" in each] == []
+    assert [each for each in warnings_of(text) if "labelSelector" in each] == []
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_selector_of_the_pods_of_others_is_left_alone() -> None:
         ({"matchExpressions": [{"key": "task", "operator": "Exists"}]}, "no role"),
     ],
 )
-def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapping[str, Any], after: str) -> None:
+def test_a_selector_by_a_label_that_the_pods_of_a_run_lack_is_reported(selector: Mapping[str, Any], after: str) -> None:
     text = apart({"kind": "worker"}, selector, {"kind": "ps", "task": "1"})
-    (said,) = [each for each in remarks_of(text) if "labelSelector" in each]
-    assert f", and of {after} here, where their labels are others: it does not apply as it did" in said
+    (said,) = [each for each in warnings_of(text) if "labelSelector" in each]
+    assert f", but of {after} in a run, which has other labels" in said
 
 
 @pytest.mark.parametrize(
@@ -96,6 +96,6 @@ def test_a_selector_of_a_label_that_our_pods_do_not_have_is_named(selector: Mapp
         ),
     ],
 )
-def test_what_is_no_selector_is_refused_with_its_place(selector: Mapping[str, Any], report: str) -> None:
+def test_an_invalid_selector_is_refused_with_its_location(selector: Mapping[str, Any], report: str) -> None:
     (said,) = refused(apart({}, selector))
     assert said.endswith(report)

@@ -1,4 +1,4 @@
-"""TFJobs as they stand: what they come to, what is said of each line, and what is refused."""
+"""TFJobs: the plans that they become, the warnings for their lines, and the problems."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from scaffold.dialects import (
     converted,
     plan_of,
     refused,
-    remarks_of,
+    warnings_of,
 )
 
 GIB = 1024**3
 
 
-def test_the_job_of_the_guide_is_a_chief_five_workers_and_three_ps() -> None:
+def test_the_job_of_the_guide_has_a_chief_five_workers_and_three_ps() -> None:
     plan = plan_of(TFJOB)
     assert [str(each.id) for each in plan.replicas] == [
         "chief.0",
@@ -45,7 +45,7 @@ def test_the_job_of_the_guide_is_a_chief_five_workers_and_three_ps() -> None:
     assert (plan.name, plan.success, plan.restart.crash) == ("github", "chief", 0)
 
 
-def test_its_claims_are_mounted_where_they_were() -> None:
+def test_claims_are_mounted_at_the_same_paths() -> None:
     cluster = cluster_of(TFJOB)
     assert cluster.image.name == "inc0/issues"
     assert not cluster.code
@@ -63,7 +63,7 @@ def test_its_claims_are_mounted_where_they_were() -> None:
     }
 
 
-def test_storage_download_and_training_are_one_spec_that_prepares_its_data() -> None:
+def test_claims_a_download_job_and_a_tfjob_become_one_spec_that_prepares_its_data() -> None:
     plan = plan_of(TRIO, "kubernetes")
     made = Volume(None, 50 * GIB, None, "ReadWriteMany")
     assert (plan_options.cluster_of(plan).data, plan_options.cluster_of(plan).output, plan.output) == (
@@ -80,17 +80,17 @@ def test_storage_download_and_training_are_one_spec_that_prepares_its_data() -> 
     ]
 
 
-def test_versions_that_never_were_are_read_and_said() -> None:
+def test_versions_that_do_not_exist_are_read_and_reported() -> None:
     text = TRIO.replace("apiVersion: v1\n", "apiVersion: v0\n").replace("batch/v1", "batch/v0")
     assert plan_of(text) == plan_of(TRIO)
-    assert [each for each in remarks_of(text) if "v0" in each] == [
+    assert [each for each in warnings_of(text) if "v0" in each] == [
         "1: apiVersion: there is no `v0`; it is read as `v1`",
         "12: apiVersion: there is no `v0`; it is read as `v1`",
         "23: apiVersion: there is no `batch/v0`; it is read as `batch/v1`",
     ]
 
 
-def test_a_large_job_is_carried_over_or_said_line_by_line() -> None:
+def test_each_line_of_a_large_job_is_carried_over_or_reported() -> None:
     plan = plan_of(TFJOB_V1, "kubernetes")
     worker, ps, evaluator = (plan.replicas_of(role)[0] for role in ("worker", "ps", "evaluator"))
     assert worker.argv == ("python", "/opt/model.py", "--log_dir=/logs", "--cost=$5")
@@ -105,19 +105,19 @@ def test_a_large_job_is_carried_over_or_said_line_by_line() -> None:
     assert cluster.image.name == "registry.example/mnist:gpu"
     assert cluster.pods["ps"] == {"containers": [{"name": "replica", "image": "registry.example/mnist:cpu"}]}
     assert [each["name"] for each in cluster.pods["worker"]["containers"]] == ["replica", "sync"]  # type: ignore[attr-defined]
-    assert [line.partition(" ")[0] for line in remarks_of(TFJOB_V1)[:9]] == [
+    assert [line.partition(" ")[0] for line in warnings_of(TFJOB_V1)[:9]] == [
         *("9:", "12:", "13:", "13:", "18:", "39:", "51:", "60:", "71:"),
     ]
 
 
-def test_a_volume_of_a_name_that_ours_have_gets_another() -> None:
+def test_a_volume_with_the_name_of_one_of_drumlines_is_renamed() -> None:
     worker = cluster_of(TFJOB_V1).pods["worker"]
     assert [each["name"] for each in worker["volumes"]] == ["own-output"]  # type: ignore[attr-defined]
     assert [each["volumeMounts"][0]["name"] for each in worker["containers"]] == ["own-output"] * 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha2", "v1beta1", "v1beta2"])
-def test_every_version_of_the_api_is_read_with_its_policies_where_they_were(version: str) -> None:
+def test_policies_are_read_in_every_version_of_the_api(version: str) -> None:
     policies = {"backoffLimit": 2, "activeDeadlineSeconds": 60, "cleanPodPolicy": "All"}
     spec = {"runPolicy": policies} if version == "v1" else policies
     plan = plan_of(a_job({"worker": a_role("OnFailure", 2)}, version=version, **spec))
@@ -128,7 +128,7 @@ def test_every_version_of_the_api_is_read_with_its_policies_where_they_were(vers
     ("policy", "budget", "permanent"),
     [(None, 0, ()), ("Never", 0, ()), ("OnFailure", 10, ()), ("Always", 10, ()), ("ExitCode", 10, ("1-127",))],
 )
-def test_a_restart_policy_is_a_budget_that_ends(policy: str | None, budget: int, permanent: tuple[str, ...]) -> None:
+def test_a_restart_policy_becomes_a_finite_budget(policy: str | None, budget: int, permanent: tuple[str, ...]) -> None:
     restart = plan_of(a_job({"Worker": a_role(policy)})).restart
     assert (restart.crash, restart.early, restart.out_of_memory) == (budget, budget, budget)
     assert restart.permanent_codes == permanent
@@ -145,7 +145,7 @@ def test_a_restart_policy_is_a_budget_that_ends(policy: str | None, budget: int,
         (("CHIEF",), None, "chief"),
     ],
 )
-def test_who_decides_is_who_decided_there(roles: tuple[str, ...], policy: str | None, success: str) -> None:
+def test_the_success_policy_is_that_of_the_job(roles: tuple[str, ...], policy: str | None, success: str) -> None:
     said = {} if policy is None else {"successPolicy": policy}
     assert plan_of(a_job(dict.fromkeys(roles, WORKER), **said)).success == success
 
@@ -165,7 +165,7 @@ def test_who_decides_is_who_decided_there(roles: tuple[str, ...], policy: str | 
         ({"limits": {"amd.com/gpu": 4}}, Resources(), {"limits": {"amd.com/gpu": 4}}),
     ],
 )
-def test_one_amount_is_claimed_and_a_patch_has_what_differs(
+def test_a_request_that_differs_from_its_limit_is_in_the_patch(
     resources: Mapping[str, Any], own: Resources, patch: Mapping[str, Any] | None
 ) -> None:
     text = a_job({"Worker": a_role(resources=resources)})
@@ -173,18 +173,18 @@ def test_one_amount_is_claimed_and_a_patch_has_what_differs(
     assert cluster_of(text).pod == ({} if patch is None else {"containers": [{"name": "replica", "resources": patch}]})
 
 
-def test_a_name_that_is_none_of_ours_is_made_one() -> None:
+def test_a_name_that_is_not_valid_for_a_project_is_changed() -> None:
     plan = plan_of(a_job(name="my.long-job"))
     assert plan.name == "my-long-job"
 
 
-def test_what_kubectl_prints_of_a_job_that_is_there_is_read() -> None:
+def test_the_output_of_kubectl_get_is_read() -> None:
     job = yaml.safe_load(a_job())
     job["metadata"] |= {"uid": "1", "creationTimestamp": "2020-01-01T00:00:00Z", "resourceVersion": "7"}
     job["status"] = {"conditions": []}
     listed = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [job]})
     assert plan_of(listed) == plan_of(a_job())
-    assert remarks_of(listed) == remarks_of(yaml.safe_dump(job)) == []
+    assert warnings_of(listed) == warnings_of(yaml.safe_dump(job)) == []
 
 
 def test_a_job_as_json_is_read() -> None:
@@ -197,10 +197,10 @@ def test_a_job_as_json_is_read() -> None:
     ("text", "report"),
     [
         (a_job({"Worker": {"replicas": 1}}), "file.yml:7: spec.tfReplicaSpecs.Worker.template: is missing"),
-        (a_job({"Boss": WORKER}), "file.yml:7: spec.tfReplicaSpecs.Boss: is no role of a TFJob"),
+        (a_job({"Boss": WORKER}), "file.yml:7: spec.tfReplicaSpecs.Boss: is not a role of a TFJob"),
         (
             a_job({"Wroker": WORKER}),
-            "file.yml:7: spec.tfReplicaSpecs.Wroker: is no role of a TFJob; did you mean `worker`?",
+            "file.yml:7: spec.tfReplicaSpecs.Wroker: is not a role of a TFJob; did you mean `worker`?",
         ),
         (
             a_job({"Chief": WORKER, "Master": WORKER}),
@@ -218,11 +218,14 @@ def test_a_job_as_json_is_read() -> None:
         (a_job(cleanPodPolicy="Some"), "cleanPodPolicy: expected one of All, Running, None, got `Some`"),
         (a_job(successPolicy="First"), "successPolicy: expected AllWorkers, or nothing, got `First`"),
         (f"{a_job()}---\n{a_job()}", "is a second TFJob: a spec is one training"),
-        ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "is none in this file; `drumline convert` takes several"),
+        (
+            "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n",
+            "is not a TFJob, and the file contains none; convert files that belong together",
+        ),
         (a_job(name="---"), "metadata.name: expected a name, got `---`"),
     ],
 )
-def test_what_is_no_valid_job_is_refused_with_its_place(text: str, report: str) -> None:
+def test_an_invalid_job_is_refused_with_the_location(text: str, report: str) -> None:
     with pytest.raises(SpecError) as caught:
         check_spec(text.encode(), "file.yml")
     assert report in str(caught.value)
@@ -230,47 +233,49 @@ def test_what_is_no_valid_job_is_refused_with_its_place(text: str, report: str) 
 
 
 @pytest.mark.parametrize("text", [TFJOB, TFJOB_V1, TRIO], ids=["guide", "v1", "trio"])
-def test_what_is_converted_has_the_same_plan(text: str) -> None:
+def test_a_converted_file_has_the_same_plan(text: str) -> None:
     assert_same_plan_when_converted(text)
 
 
-def test_what_was_decided_stands_where_it_counts() -> None:
-    assert "  chief:\n    # `Master` there: TensorFlow 2 knows it by this name.\n    replicas: 1\n" in converted(TFJOB)
+def test_a_decision_is_explained_beside_its_key() -> None:
+    assert "  chief:\n    # `Master` in the TFJob; TensorFlow 2 uses this name.\n    replicas: 1\n" in converted(TFJOB)
 
 
 @pytest.mark.parametrize("shell", [["sh", "-c"], ["/bin/bash", "-ec"]])
-def test_a_line_for_a_shell_that_is_never_finished_is_refused(shell: list[str]) -> None:
+def test_an_incomplete_shell_command_is_refused(shell: list[str]) -> None:
     (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py 'x"])}))
     assert "`'` is never closed, and no shell can read that" in problem
     (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py {{ lr"])}))
     assert problem.endswith("`{{ lr` is never closed: write `{{ lr }}`")
 
 
-def test_a_variable_that_stands_twice_has_its_last_value_and_is_said() -> None:
+def test_a_repeated_variable_has_its_last_value_and_is_reported() -> None:
     role = a_role(env=[{"name": "A", "value": "1"}, {"name": "A", "value": "2"}])
     text = a_job({"Worker": role})
     assert plan_of(text).replicas[0].env["A"] == "2"
-    assert any("`A` stands here a second time; as in a cluster, the last counts" in each for each in remarks_of(text))
+    assert any(
+        "`A` appears a second time; as in Kubernetes, the last one is used" in each for each in warnings_of(text)
+    )
 
 
-def test_a_key_that_stands_twice_is_refused_since_a_cluster_takes_the_last() -> None:
+def test_a_repeated_key_is_refused() -> None:
     text = a_job({"Worker": a_role(replicas=1)}).replace(
         "      replicas: 1\n", "      replicas: 1\n      replicas: 4\n"
     )
     (problem,) = refused(text)
     assert problem == (
-        "9: spec.tfReplicaSpecs.Worker.replicas: stands here a second time; first in line 8. A cluster takes the last:"
+        "9: spec.tfReplicaSpecs.Worker.replicas: appears a second time; first in line 8. Kubernetes uses the last:"
         " keep one of them"
     )
 
 
-def test_a_key_that_stands_twice_is_refused_in_every_object_of_a_file_beside_what_else_is_wrong() -> None:
+def test_repeated_keys_in_all_objects_and_other_problems_are_reported_together() -> None:
     claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nkind: PersistentVolumeClaim\nmetadata: {name: a}\n"
     said = refused(f"{claim}---\n{a_job({'Boss': WORKER})}")
     assert [each.split()[:2] for each in said] == [["3:", "kind:"], ["12:", "spec.tfReplicaSpecs.Boss:"]]
 
 
-def test_every_bad_amount_is_named_and_what_else_is_wrong() -> None:
+def test_all_bad_amounts_and_other_problems_are_reported_together() -> None:
     worker = a_role(resources={"limits": {"cpu": "two", "memory": "16 gigs"}, "requests": {"cpu": "1 core"}})
     ps = a_role("Sometimes", ports=[{"name": "tfjob-port", "containerPort": "any"}], command="train")
     said = refused(a_job({"Worker": worker, "PS": ps, "Boss": WORKER}, name="---", cleanPodPolicy="Some"))
@@ -286,14 +291,14 @@ def test_every_bad_amount_is_named_and_what_else_is_wrong() -> None:
     )
 
 
-def test_two_containers_of_one_name_are_refused() -> None:
+def test_two_containers_with_one_name_are_refused() -> None:
     own = {"name": "tensorflow", "image": "a", "command": ["train"]}
     said = refused(a_job({"Worker": {"template": {"spec": {"containers": [own, own]}}}}))
     assert "containers[1].name: is the name of two containers" in said[0]
 
 
 @pytest.mark.parametrize("kind", ["List", "TFJobList", None])
-def test_a_list_is_read_whatever_it_is_called(kind: str | None) -> None:
+def test_a_list_of_any_kind_is_read(kind: str | None) -> None:
     head = {"apiVersion": "v1", **({"kind": kind} if kind else {})}
     assert plan_of(yaml.safe_dump({**head, "items": [yaml.safe_load(a_job())]})) == plan_of(a_job())
 
@@ -301,12 +306,12 @@ def test_a_list_is_read_whatever_it_is_called(kind: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "report"),
     [
-        ("apiVersion: v1\nkind: List\nitems: []\n", "3: items: lists nothing"),
+        ("apiVersion: v1\nkind: List\nitems: []\n", "3: items: is empty"),
         (a_job().replace("kind: TFJob\n", ""), "1: kind: is missing"),
         (a_job().replace("apiVersion: kubeflow.org/v1\n", ""), "1: apiVersion: is missing"),
     ],
 )
-def test_an_object_without_what_it_is_is_still_one_of_a_cluster(text: str, report: str) -> None:
+def test_an_incomplete_kubernetes_object_is_refused(text: str, report: str) -> None:
     assert refused(text) == [report]
 
 
@@ -390,7 +395,7 @@ jobs = st.builds(
 
 
 @given(jobs)
-def test_what_is_converted_has_the_same_plan_whatever_it_is(text: str) -> None:
+def test_any_converted_job_has_the_same_plan(text: str) -> None:
     try:
         check_spec(text.encode(), "file.yml")
     except SpecError:
@@ -399,17 +404,17 @@ def test_what_is_converted_has_the_same_plan_whatever_it_is(text: str) -> None:
 
 
 def paths(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every mapping of plain data, by where it is."""
+    """Return the path of every mapping in plain data."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     found = [each for key, child in inside for each in paths(child, (*path, key))]
     return [path, *found] if isinstance(value, dict) else found
 
 
 @pytest.mark.parametrize("text", [TFJOB_V1, TRIO], ids=["v1", "trio"])
-def test_a_key_that_nobody_has_heard_of_is_carried_over_or_said_wherever_it_stands(text: str) -> None:
+def test_an_unknown_key_is_carried_over_or_reported_at_any_place(text: str) -> None:
     documents = list(yaml.safe_load_all(text))
     silent = []
-    known = len(remarks_of(yaml.safe_dump_all(documents, sort_keys=False)))
+    known = len(warnings_of(yaml.safe_dump_all(documents, sort_keys=False)))
     for number, document in enumerate(documents):
         for path in paths(document):
             changed = copy.deepcopy(documents)
@@ -419,7 +424,7 @@ def test_a_key_that_nobody_has_heard_of_is_carried_over_or_said_wherever_it_stan
             place["zzz"] = "unheard-of"
             try:
                 said = yaml.safe_dump_all(changed, sort_keys=False)
-                if "zzz" not in converted(said) and len(remarks_of(said)) == known:
+                if "zzz" not in converted(said) and len(warnings_of(said)) == known:
                     silent.append((number, path))
             except SpecError:
                 pass
@@ -427,7 +432,7 @@ def test_a_key_that_nobody_has_heard_of_is_carried_over_or_said_wherever_it_stan
 
 
 def every_path(value: Any, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place below plain data."""
+    """Return every path in plain data."""
     inside = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [found for key, child in inside for found in ((*path, key), *every_path(child, (*path, key)))]
 
@@ -437,7 +442,7 @@ ODD: tuple[Any, ...] = (None, [], {}, 5, -1, "x", "", True, [1], {"a": "b"}, ["a
 
 
 def refusal_of(text: str) -> str | None:
-    """Why a file is refused; None if it is read."""
+    """Return why a file is refused; None if it is read."""
     try:
         check_spec(text.encode(), "file.yml")
     except SpecError as error:
@@ -446,7 +451,7 @@ def refusal_of(text: str) -> str | None:
 
 
 @given(st.sampled_from(DOCUMENTS), st.data())
-def test_whatever_stands_in_a_job_is_read_or_refused(documents: list[Any], data: st.DataObject) -> None:
+def test_any_value_in_a_job_is_read_or_refused(documents: list[Any], data: st.DataObject) -> None:
     changed = copy.deepcopy(documents)
     *path, last = data.draw(st.sampled_from(every_path(documents)))
     place: Any = changed
@@ -471,9 +476,9 @@ def test_a_broken_mount_of_a_container_beside_the_replica_is_refused(containers:
     assert report in refused(a_job({"Worker": worker}))[0]
 
 
-def test_a_job_that_prepares_without_a_container_is_refused() -> None:
+def test_a_download_job_without_a_container_is_refused() -> None:
     download, tfjob = TRIO.rpartition("---\n")[0], TRIO.rpartition("---\n")[2]
     documents = list(yaml.safe_load_all(download))
     documents[-1]["spec"]["template"]["spec"]["containers"] = []
     text = yaml.safe_dump_all(documents, sort_keys=False) + "---\n" + tfjob
-    assert "spec.template.spec.containers: lists nothing" in refused(text)[0]
+    assert "spec.template.spec.containers: is empty" in refused(text)[0]

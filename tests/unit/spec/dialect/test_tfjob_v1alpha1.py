@@ -1,4 +1,4 @@
-"""TFJobs of the first version of the API, whose roles are a list."""
+"""TFJobs of the first version of the API, in which the roles are a list."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
-from scaffold.dialects import assert_same_plan_when_converted, plan_of, refused, remarks_of
+from scaffold.dialects import assert_same_plan_when_converted, plan_of, refused, warnings_of
 
 
 def an_old_job(*roles: Mapping[str, Any], kind: str = "TFJob", group: str = "kubeflow.org", **spec: Any) -> str:
@@ -41,9 +41,9 @@ def test_the_first_version_of_the_api_is_read(kind: str, group: str) -> None:
     assert [str(each.id) for each in plan.replicas] == ["chief.0", "worker.0", "worker.1", "ps.0", "ps.1"]
     assert [plan.replicas[at].argv[0] for at in (0, 1, 3)] == ["train", "train", "python"]
     assert (plan.success, plan.restart.crash, plan.replicas[1].port, plan.tensorboard) == ("chief", 10, 3333, True)
-    said = "\n".join(remarks_of(text))
-    assert "replicaSpecs[2]: has no `template`: as the operator did, drumline starts a server of TensorFlow" in said
-    assert "spec.tensorboard: looks for summaries in OUTPUT_DIR here" in said
+    said = "\n".join(warnings_of(text))
+    assert "replicaSpecs[2]: has no `template`: like the operator, drumline starts a TensorFlow server" in said
+    assert "spec.tensorboard: reads the summaries in OUTPUT_DIR" in said
     assert_same_plan_when_converted(text)
 
 
@@ -57,7 +57,7 @@ def test_in_the_first_version_a_worker_may_decide_the_end() -> None:
     assert plan_of(text).success == "worker-0"
 
 
-def test_servers_that_no_role_has_an_image_for_are_refused() -> None:
+def test_parameter_servers_are_refused_if_no_role_has_an_image() -> None:
     (said,) = refused(an_old_job({"tfReplicaType": "PS"}))
     assert "replicaSpecs[0]: has no `template`, and no other role has an image" in said
     assert plan_of(an_old_job(an_old_role("MASTER"), {"tfReplicaType": "PS"}, tfImage="b"), "kubernetes").options
