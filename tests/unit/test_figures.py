@@ -15,7 +15,7 @@ def test_a_miss_is_marked_and_its_reason_given() -> None:
     page = write([UP], "2 cores", "2026-11-16")
     row = "| 8 tiny replicas, until all are up | 0.30 s | honcho: 0.20 s | 1.50 | ≤ 1 | **missed** |"
     assert row in page
-    assert REASONS["until all are up"].split(".")[0] in page.partition("## What misses")[2].replace("\n  ", " ")
+    assert REASONS["until all are up"].split(".")[0] in page.partition("## Missed goals")[2].replace("\n  ", " ")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_a_miss_is_marked_and_its_reason_given() -> None:
 )
 def test_a_goal_is_the_most_or_the_least_that_a_ratio_may_be(figure: Figure, *, is_missed: bool) -> None:
     assert figure.is_missed is is_missed
-    assert ("## What misses" in write([figure], "2 cores", "today")) is is_missed
+    assert ("## Missed goals" in write([figure], "2 cores", "today")) is is_missed
 
 
 def test_figures_are_noted_only_for_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
