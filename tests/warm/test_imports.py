@@ -24,7 +24,7 @@ THREAD.start()
         (f"{THREAD}DRAWN = THREAD.is_alive", "importing it starts a thread, which a fork would not have"),
         (
             "import random\nclass Own(random.Random):\n    def seed(self, *_): super().seed()\nDRAWN = Own().random",
-            "importing it leaves a Own whose seed is not known",
+            "importing it leaves a Own with an unknown seed",
         ),
     ],
 )

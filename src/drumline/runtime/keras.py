@@ -150,7 +150,7 @@ def _refusing_few_files(fit: Any) -> Any:
                 raise
         raise StartError(
             "the data has fewer files than there are workers, and each would read its own: write more files, or let"
-            " every worker read all of them and take a share of the rows, with a tf.data.Options() whose"
+            " every worker read all of them and take a share of the rows, with tf.data.Options() in which"
             " experimental_distribute.auto_shard_policy is tf.data.experimental.AutoShardPolicy.DATA"
         )
 

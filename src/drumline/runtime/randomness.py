@@ -4,7 +4,7 @@ A new interpreter seeds some generators from the system, and packages seed other
 imported. A fork must renew the first and leave the second. Both are found once, in the warm process, before it forks:
 a search in every fork would copy the memory that they share.
 
-`_KINDS` says what is looked for; docs/warm.md has a table of all sources, with those that need nothing.
+`_KINDS` lists the types that are looked for; docs/warm.md has a table of all sources, with those that need nothing.
 
 It is one file with the standard library only: a warm process loads it by its path.
 """
@@ -30,10 +30,10 @@ _TOP = 0x80000000
 
 
 class Generators(NamedTuple):
-    """What a fork does to be as random as a new interpreter."""
+    """How a fork reseeds its generators, so that it is as random as a new interpreter."""
 
     renewals: Sequence[Callable[[], object]]
-    problem: str = ""  # why that is not possible
+    problem: str = ""  # why they cannot be reseeded; empty if they can
 
 
 def seed_random() -> tuple[Any, ...]:
@@ -53,13 +53,13 @@ def find_generators(before: tuple[Any, ...]) -> Generators:
     found = {id(each): each for each in _objects(tuple(kinds)) if each is not getattr(random, "_inst", None)}
     names = getattr(sys.modules.get("tempfile"), "_RandomNameSequence", None)
     for each in _objects((names,)) if names else ():  # of `tempfile` and `multiprocessing`
-        found.pop(id(getattr(each, "_rng", None)), None)  # it makes another in every process
+        found.pop(id(getattr(each, "_rng", None)), None)  # it creates another in every process
     for each in found.values():
         kind = next(kind for kind in kinds if isinstance(each, kind))
         try:
             renewal = kinds[kind](each)
         except _CannotTellError:
-            return Generators((), f"importing it leaves a {type(each).__name__} whose seed is not known")
+            return Generators((), f"importing it leaves a {type(each).__name__} with an unknown seed")
         if renewal:
             renewals.append(renewal)
     if not _is_drawn_from(before, after):
@@ -132,7 +132,7 @@ def _of_numpy(generator: Any) -> _Renewal:
 
 
 def _of_numpy_cache(state: Any) -> _Renewal:
-    """A normal number that was drawn in advance belongs to the old seed."""
+    """Clear the normal number that was drawn in advance: it belongs to the old seed."""
     generator = getattr(state, "_bit_generator", None)
     if generator is None or _of_numpy(generator) is None:
         return None
@@ -161,7 +161,7 @@ def _is_from_system(sequence: Any) -> bool:
 
 
 def _is_drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether numbers were drawn between two states of a generator, and nothing else happened to it."""
+    """Return whether only draws of numbers lead from one state of a generator to the other."""
     copy = random.Random()
     copy.setstate(before)
     if before[1] == after[1]:
@@ -177,7 +177,7 @@ def _is_drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
 
 
 def _is_constant(state: tuple[Any, ...]) -> bool:
-    """Return whether a generator was seeded with a number or a text, to judge by its state.
+    """Return whether the state of a generator shows that it was seeded with a number or a text.
 
     `random` mixes the words of a seed into the state, over and over until there are as many as the state has. Undone,
     a short seed shows as a period. A seed from the system is as long as the state, and has none. The state changes as

@@ -75,8 +75,8 @@ SecondsOrNever = Annotated[
 class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in the spec.
 
-    ``short`` is the field whose value may be written instead of the mapping. With ``keys_need_values`` a key without a
-    value is a problem; otherwise it is ignored.
+    ``short`` names a field: its value alone may be written instead of the mapping. With ``keys_need_values`` a key
+    without a value is a problem; otherwise it is ignored.
     """
 
     short: ClassVar[str | None] = None

@@ -91,7 +91,7 @@ def read_as(
     walk = _Walk(source)
     walk.lines[()] = root.line
     for each in duplicates:
-        walk.add_problem(each.line, each.path, f"stands here a second time; first in line {each.first_line}")
+        walk.add_problem(each.line, each.path, f"appears a second time; first in line {each.first_line}")
     read = walk.read_block(_info(block), root, ())
     found = None if read is _INVALID else cast("AnyBlock", read)
     return found, tuple(walk.problems), walk.lines, frozenset(walk.invalid)

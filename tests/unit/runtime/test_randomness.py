@@ -77,7 +77,7 @@ def test_the_seed_of_a_generator_that_seeds_itself_otherwise_is_not_known(before
             super().seed(7)
 
     generator = Own()
-    assert randomness.find_generators(before).problem == "importing it leaves a Own whose seed is not known"
+    assert randomness.find_generators(before).problem == "importing it leaves a Own with an unknown seed"
     del generator
 
 

@@ -1,7 +1,8 @@
-"""Files of older systems, read as they stand: each comes to a draft of a spec, and from there on is one.
+"""Read files of other systems: a riseml.yml, a TFJob, a Jinja template. Each is translated to a draft of a spec.
 
-A dialect is known by its content. What it says is put into a tree of our own keys whose lines are those of its file,
-so that types, rules and messages are the same for all; what cannot be said is noted, line by line.
+A dialect is recognized by the content of the file. Its values are put into a tree with the keys of a spec and the
+lines of the file, so that types, rules and messages are the same as for a spec. What a spec cannot express becomes a
+warning with its line.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from drumline.spec.types import Spec
 
 
 def read_dialect(data: bytes, source: str, kind: type[Spec], given: Sequence[str] = ()) -> ReadResult | None:
-    """Read a file in a dialect; None if it is in none of them. Raise SpecError as `read_spec` does.
+    """Read a file in a dialect; return None if it is in none of them. Raise SpecError as `read_spec` does.
 
-    Only a template looks at what is given for its parameters.
+    `given` are values of a template's parameters; other dialects ignore them.
     """
     draft = template_draft(data, source, given) if is_template(data) else draft_of((data, source))
     return None if draft is None else read_draft(draft, kind)
 
 
 def read_draft(draft: SpecDraft, kind: type[Spec]) -> ReadResult:
-    """A draft, read as any spec is; problems are said in the words of the dialect."""
+    """Read a draft as a spec; problems name the lines and keys of the dialect's file."""
     if draft.problems:
         raise SpecError(draft.problems)
     reading = read_tree(draft.tree(), draft.location.source, kind)
@@ -44,7 +45,7 @@ def read_draft(draft: SpecDraft, kind: type[Spec]) -> ReadResult:
 
 
 def draft_of(*files: tuple[bytes, str]) -> SpecDraft | None:
-    """The draft that a file comes to, or several that belong together, each with its name; None if in no dialect."""
+    """Return the draft for files that belong together, each with its name; None if they are in no dialect."""
     if len(files) == 1 and is_template(files[0][0]):
         return template_draft(*files[0])
     for data, source in files:
@@ -73,22 +74,22 @@ def _refuse_helm(data: bytes, source: str) -> None:
 
 
 def _refuse_serving(root: Node, source: str, key: str) -> None:
-    """Refuse a riseml.yml that only serves a model; a spec of ours that has such a key by mistake is read as one."""
+    """Refuse a riseml.yml that only serves a model; a drumline.yml with such a key is read as a spec."""
     assert isinstance(root, document.Mapping)
     if not {"run", "roles", "train"} & _keys(root):
         line = next(entry.line for entry in root.entries if entry.key == key)
         message = (
-            "is a riseml.yml that serves a model and trains nothing: drumline trains; it needs a `train` section,"
-            " or `drumline init` writes a spec"
+            "is a riseml.yml that serves a model and trains nothing, which drumline does not support: add a `train`"
+            " section, or write a spec with `drumline init`"
         )
         raise SpecError([Location(source, line, (key,)).problem(message)])
 
 
 def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> SpecDraft:
-    """The draft that objects of a cluster come to; raise SpecError with every problem of them."""
+    """Return the draft for Kubernetes objects; raise SpecError with all their problems."""
     problems = [
         Location(source, repeat.line, repeat.path).problem(
-            f"stands here a second time; first in line {repeat.first_line}. A cluster takes the last: keep one of them"
+            f"appears a second time; first in line {repeat.first_line}. Kubernetes uses the last: keep one of them"
         )
         for each, source in documents
         for repeat in each.duplicates
@@ -104,7 +105,7 @@ def _draft_of_objects(documents: Sequence[tuple[document.Document, str]]) -> Spe
 
 
 def _is_of_a_cluster(root: Node) -> bool:
-    """Whether a document is an object of a cluster, or a list of such, also where a key was forgotten."""
+    """Return whether a document is a Kubernetes object or a list of them, perhaps with a key missing."""
     keys = _keys(root)
     if {"project", "run"} & keys:
         return False
@@ -112,7 +113,7 @@ def _is_of_a_cluster(root: Node) -> bool:
 
 
 def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> SpecDraft:
-    """The draft that a template's parameters come to, some of them with the values that are given."""
+    """Return the draft for a template; `given` values replace those of its parameters."""
     from drumline.spec.dialect import jinja, template  # noqa: PLC0415 - jinja2 is an extra
 
     return template.translate(jinja.Template(document.decode(data, source), source, given))

@@ -1,4 +1,4 @@
-"""One command for all replicas of a role: what differs by replica, or names another, is left to the shell."""
+"""Make one command for all replicas of a role; the shell fills in the index and the addresses of replicas."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ _PYTHON = re.compile(r"/usr/(?:local/)?bin/(python[0-9.]*)")
 
 
 class DifferentArguments(ValueError):  # noqa: N818
-    """Arguments that differ between the replicas of a role by more than their index."""
+    """The arguments of a role's replicas differ by more than their index or their own address."""
 
 
-def command_of(replicas: Sequence[Process], everyone: Sequence[Process]) -> list[str] | str:
-    """The words that all replicas of a role run, or a command for a shell where they differ.
+def command_of(replicas: Sequence[Process], processes: Sequence[Process]) -> list[str] | str:
+    """Return the arguments that all replicas of a role run; a shell command if they differ.
 
-    Raise DifferentArguments for what no command can say.
+    `processes` are the replicas of all roles. Raise DifferentArguments if they have no common command.
     """
-    marked = [_marked(each, everyone) for each in replicas]
+    marked = [_marked(each, processes) for each in replicas]
     words = [_common(several, replicas[0].role) for several in zip_longest(*marked, fillvalue="")]
     if not any(_MARK in word for word in words):
         return words
@@ -37,10 +37,10 @@ def command_of(replicas: Sequence[Process], everyone: Sequence[Process]) -> list
     return f"{_HOSTS}\nexec {written}" if "$(hosts" in written else f"exec {written}"
 
 
-def _marked(process: Process, everyone: Sequence[Process]) -> list[str]:
-    """The words of a replica, in which addresses of a whole role, and of single replicas, are marked."""
+def _marked(process: Process, processes: Sequence[Process]) -> list[str]:
+    """Return the arguments of a replica with marks for the addresses of replicas and of whole roles."""
     hosts: dict[str, list[str]] = {}
-    for each in everyone:
+    for each in processes:
         hosts.setdefault(each.role, []).append(each.host)
     return [_mark_hosts(_PYTHON.sub(r"\1", word) if at == 0 else word, hosts) for at, word in enumerate(process.argv)]
 
@@ -56,12 +56,12 @@ def _mark_hosts(word: str, hosts: Mapping[str, Sequence[str]]) -> str:
 
 
 def _one(role: str, index: int) -> str:
-    """The mark of a replica's address; without digits, which would pass for an index."""
+    """Return the mark of a replica's address; it has no digits, which would be taken for an index."""
     return f"{_MARK}one {role} {str(index).translate(_LETTERS)}{_MARK}"
 
 
 def _common(several: Sequence[str], role: str) -> str:
-    """One word for all replicas of a role; where they differ by their index, or their own address, that is marked."""
+    """Return one argument for all replicas of a role, with a mark where it has their index or their own address."""
     if len(set(several)) == 1:
         return several[0]
     own = {word.replace(_one(role, index), f"{_MARK}own {role}{_MARK}") for index, word in enumerate(several)}

@@ -1,4 +1,4 @@
-"""Bounds for what a file makes us compute: so much time of the processor, so much memory more, and then an error."""
+"""Limit the CPU time and the memory that evaluating a file from a user may take."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from types import FrameType
 
 SECONDS = 2.0
 MEMORY_BYTES = 512 << 20
-_AGAIN_SECONDS = 0.1  # whoever computes may have taken the first for an error of its own
+_AGAIN_SECONDS = 0.1  # the exception is raised again, since the computation may have caught the first
 
 
 class TooLongError(Exception):
-    """What was to be computed takes longer than anybody waits for it."""
+    """The computation took longer than allowed."""
 
 
 @contextmanager
 def bounded(seconds: float = SECONDS) -> Iterator[None]:
-    """Raise TooLongError or MemoryError in whatever computes beyond the bounds; only the main thread can be stopped."""
+    """Raise TooLongError or MemoryError if the block exceeds the limits; do nothing outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        raise TooLongError(f"takes more than {seconds:g} seconds to be worked out")
+        raise TooLongError(f"takes more than {seconds:g} seconds to compute")
 
     limits = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGVTALRM, stop)
     signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN_SECONDS)
     try:
-        with suppress(OSError, ValueError):  # where there is no telling how much we have, there is no bound
+        with suppress(OSError, ValueError):  # without a limit if the memory in use is not known
             resource.setrlimit(resource.RLIMIT_AS, (_lower(_used_bytes() + MEMORY_BYTES, limits[0]), limits[1]))
         yield
     finally:

@@ -1,4 +1,4 @@
-"""A native spec in the making: the values a dialect's file comes to, each with the place where it was said."""
+"""A draft of a spec: the values that a file in a dialect is translated to, each with its location in that file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.spec import document
 from drumline.spec.document import Entry, Node, Path, Scalar, Sequence
 from drumline.spec.location import Location
 
-# The order in which a person would write them.
+# The order of keys in a spec that is written by hand.
 _ORDER = (
     *("project", "name", "framework", "tensorflow", "environment", "roles", "parameters", "run", "resources", "port"),
     *("env", "workdir", "output", "checkpoint", "data", "restart", "timeouts", "success", "tensorboard", "engine"),
@@ -20,11 +20,11 @@ _ORDER = (
 
 ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
 NOT_CARRIED = "is not carried over"
-LocatedValue = tuple[object, Location]  # a value, and the place that says it
+LocatedValue = tuple[object, Location]  # a value and its location in the dialect's file
 
 
 class SpecDraft:
-    """Collects what a spec will say, what was decided on the way, and what could not be carried over."""
+    """Collects the values of a spec, notes about decisions, and warnings about what could not be carried over."""
 
     def __init__(self, dialect: str, location: Location) -> None:
         self.dialect = dialect
@@ -36,7 +36,7 @@ class SpecDraft:
         self._warnings: list[Problem] = []
 
     def put(self, path: Path, value: object, location: Location, note: str = "") -> None:
-        """Say this at a path of the spec, because of what stands at the spot; a note says why, if one would ask."""
+        """Set a value of the spec that follows from a location in the file; a note explains why."""
         inside = self.values
         for part in path[:-1]:
             inside = inside.setdefault(str(part), {})
@@ -45,50 +45,50 @@ class SpecDraft:
         if note:
             self.note(path, note)
 
-    def put_by_role(self, key: str, said: Mapping[str, LocatedValue | None]) -> None:
-        """Say what roles say at a key: once for all where all say the same."""
-        first, *others = said.values()
+    def put_by_role(self, key: str, values: Mapping[str, LocatedValue | None]) -> None:
+        """Set a key by role; set it once for all roles if they have the same value."""
+        first, *others = values.values()
         if first and all(each and each[0] == first[0] for each in others):
             self.put((key,), *first)
             return
-        for role, each in said.items():
+        for role, each in values.items():
             if each:
                 self.put(("roles", role, key), *each)
 
     def note(self, path: Path, note: str) -> None:
-        """Say why something is as it is, where it will be written."""
+        """Add a comment to a key of the spec."""
         self.notes.setdefault(path, []).append(note)
 
     def add_problem(self, location: Location, message: str) -> None:
-        """Note what makes a run impossible."""
+        """Add a problem that stops the spec from running."""
         self.problems.append(location.problem(message))
 
     @contextmanager
     def collecting_problems(self) -> Iterator[None]:
-        """Note the problems of a SpecError, and go on: one mistake does not hide the next."""
+        """Add the problems of a SpecError that is raised in the block, instead of raising it."""
         try:
             yield
         except SpecError as error:
             self.problems += error.problems
 
     def warn(self, location: Location, message: str) -> None:
-        """Note what is not carried over, or otherwise than it was: it is said whenever the file is read."""
+        """Add a warning about what is not carried over, or is carried over with a difference."""
         self._warnings.append(location.problem(message))
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """What was noted so, in the order of the lines."""
+        """Return the warnings, ordered by line."""
         return tuple(sorted(self._warnings, key=lambda warning: (warning.source, warning.line or 0)))
 
     def tree(self) -> document.Mapping:
-        """The spec as if it had been read, its lines those of the dialect's file."""
+        """Return the spec as a document with the lines of the dialect's file."""
         ranked = {key: self.values[key] for key in sorted(self.values, key=_rank)}
         root = self._node(ranked, ())
         assert isinstance(root, document.Mapping)
         return root
 
     def all_locations(self) -> dict[Path, Location]:
-        """Where each value was said, and each block: where its first value was."""
+        """Return the location of each value, and for each block that of its first value."""
         locations: dict[Path, Location] = {(): self.location}
         for path, location in self.locations.items():
             for end in range(1, len(path)):
@@ -112,7 +112,7 @@ class SpecDraft:
 
 
 def node_of(value: object, line: int) -> Node:
-    """Plain data as a node of this line; nodes, also deep inside, stay as they are."""
+    """Return plain data as a node at this line; nodes inside it stay as they are."""
     match value:
         case Scalar() | Sequence() | document.Mapping():
             return value
@@ -130,7 +130,7 @@ def node_of(value: object, line: int) -> Node:
 
 
 def plain(node: Node) -> Any:
-    """What a node stands for, as plain data."""
+    """Return a node as plain data."""
     match node:
         case Scalar():
             return node.value
@@ -141,7 +141,7 @@ def plain(node: Node) -> Any:
 
 
 def lines_of(node: Node, path: Path = ()) -> Iterator[tuple[Path, int]]:
-    """Every path below a node with the line of its key, or of the item."""
+    """Yield every path below a node with the line of its key or item."""
     match node:
         case document.Mapping():
             for entry in node.entries:

@@ -1,4 +1,4 @@
-"""What commands that prepare an image would install, as far as pip does it."""
+"""Find the Python packages that the install commands of a riseml.yml install with pip."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 import shlex
 
 _PIP = re.compile(r"(\S*/)?(pip[0-9.]*|python[0-9.]*)")
-_MOST_CHARACTERS = 10_000  # of a command: `shlex` takes the square of its length
+_MOST_CHARACTERS = 10_000  # of a command: the time of `shlex` grows with the square of its length
 _REQUIREMENT = re.compile(r"[A-Za-z0-9][\w.-]*(\[[\w.,-]*\])?([=<>!~]=?=?[\w.*+,=<>!~-]+)?")
 
 
 def pip_requirements(command: str) -> list[str] | None:
-    """The lines of requirements that a `pip install` comes to; None for any other command."""
+    """Return the requirements of a `pip install` command; None for any other command."""
     if len(command) > _MOST_CHARACTERS:
         return None
     try:
@@ -41,5 +41,5 @@ def pip_requirements(command: str) -> list[str] | None:
 
 
 def is_tensorflow_requirement(line: str) -> bool:
-    """Whether a line of requirements is TensorFlow itself, in one of its builds."""
+    """Return whether a requirement is a build of TensorFlow."""
     return re.match(r"(tensorflow|tf-nightly)([-_](cpu|gpu))?(?![\w-])", line) is not None

@@ -1,4 +1,4 @@
-"""Jinja templates whose parameters are set at their top, and the door to jinja2: rendered, or read as a spec."""
+"""Jinja templates that set their parameters at the top: render them, or read them as specs. Uses jinja2, an extra."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ except ModuleNotFoundError:  # pragma: no cover - it is an extra
     raise EngineError("templates need jinja2", hint="`pip install 'drumline[jinja]'`") from None
 
 MOST_CHARACTERS = 16_000_000
-MOST_BITS = 1 << 16  # of a number that is worked out
-_FILE = "<template>"  # what jinja2 calls a template that came from no file
+MOST_BITS = 1 << 16  # of a number that an expression computes
+_FILE = "<template>"  # the file name that jinja2 gives to a template without a file
 CLAIMS = ("checkpoint_pvc_name", "pvc_name")  # the older template has the second
-_OTHER_PASSES = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector")
-_MADE_OF_OTHERS = object()  # a value that is no constant
+_OTHER_STEPS = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector")
+_NOT_CONSTANT = object()  # a value that is computed from others
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
 class Parameter(Record):
-    """What the top of a template sets, and where."""
+    """A value that the top of a template sets, and its location."""
 
     value: Any
     location: Location
 
 
 class _Environment(SandboxedEnvironment):
-    """A sandbox in which no single product or power takes for ever: nothing could interrupt it."""
+    """A sandbox that limits products and powers: a single long operation could not be interrupted."""
 
     intercepted_binops = frozenset(["*", "**"])
 
@@ -52,7 +52,7 @@ class _Environment(SandboxedEnvironment):
 
 
 class Template:
-    """A template, its parameters, and the values that were given instead of some of them."""
+    """A template, its parameters, and the values that replace some of them."""
 
     def __init__(self, text: str, source: str, given: Sequence[str] = ()) -> None:
         self.source = source
@@ -60,35 +60,35 @@ class Template:
         self._given = tuple(given)
         self._environment = _Environment(undefined=StrictUndefined)
         self.parameters: dict[str, Parameter] = {}
-        self._unset: dict[str, int] = {}  # variables that are used and not set, with their first line
-        self._values: dict[str, Any] = {}  # of those, what is given
+        self._unset: dict[str, int] = {}  # variables that are used and not set, with the first line of each
+        self._values: dict[str, Any] = {}  # the values of variables in `_unset` that were given
         with bounded():
             try:
                 self._tree = self._environment.parse(text)
                 for name, node in self._assignments():
-                    self._note(name, node)
-                self._unset = self._used_and_not_set()
+                    self._add_constant(name, node)
+                self._unset = self._find_unset()
             except TemplateSyntaxError as error:
                 problem = Location(source, error.lineno).problem(f"not a valid template: {error.message}")
                 raise SpecError([problem]) from None
-            except Exception as error:  # noqa: BLE001 - nested too deeply, or too much of it
+            except Exception as error:  # noqa: BLE001 - it is nested too deeply or too large
                 raise SpecError([Location(source, 1).problem(_sentence(error))]) from None
             self._give(given)
-            self._work_out()
+            self._add_computed()
 
     def render(self) -> str:
-        """What the template comes to; raise SpecError with its line for whatever goes wrong in it."""
+        """Return the rendered text; raise SpecError with the line of an error in the template."""
         try:
             with bounded():
                 return "".join(self._parts())
-        except Exception as error:  # noqa: BLE001 - it is a program: it can bring about anything
+        except Exception as error:  # noqa: BLE001 - a template is a program and can raise anything
             location = Location(self.source, _line(sys.exc_info()[2]))
             raise SpecError([location.problem(self._sentence(error))]) from None
 
     def render_training(self) -> str:
-        """What the template comes to where it trains, and makes nothing else; raise SpecError as `render` does."""
-        passes = {"deploy": "true", **dict.fromkeys(_OTHER_PASSES, "false")}
-        forced = [f"{name}={text}" for name, text in passes.items() if isinstance(self.value(name), bool)]
+        """Return the text that is rendered for training, without other steps; raise SpecError as `render` does."""
+        steps = {"deploy": "true", **dict.fromkeys(_OTHER_STEPS, "false")}
+        forced = [f"{name}={text}" for name, text in steps.items() if isinstance(self.value(name), bool)]
         return Template(self._text, self.source, (*self._given, *forced)).render() if forced else self.render()
 
     def _sentence(self, error: Exception) -> str:
@@ -116,16 +116,16 @@ class Template:
         return environment.template_class.from_code(environment, environment.compile(tree), environment.globals, None)
 
     def check(self) -> None:
-        """Refuse what the rules of the templates for several workers forbid; raise SpecError with all of it."""
-        problems = [location.problem(message) for location, message in self._mistakes()]
+        """Raise SpecError with all values that the templates for several workers do not allow."""
+        problems = [location.problem(message) for location, message in self._invalid_values()]
         if problems:
             raise SpecError(problems)
 
     def value(self, name: str) -> Any:
-        """The value of a parameter; None if it has none."""
+        """Return the value of a parameter; None if it has none."""
         return self.parameters[name].value if name in self.parameters else None
 
-    def _mistakes(self) -> Sequence[tuple[Location, str]]:
+    def _invalid_values(self) -> Sequence[tuple[Location, str]]:
         if "worker_replicas" not in self.parameters:
             return []
         found = []
@@ -134,11 +134,9 @@ class Template:
             found.append((self.parameters[name].location, message))
 
         if self.value("deploy") and self.value("create_volume_inspector"):
-            wrong(
-                "create_volume_inspector", "the volume is held by whoever trains: `deploy` and this exclude each other"
-            )
+            wrong("create_volume_inspector", "cannot be combined with `deploy`: the training pods use the volume")
         claim = next((name for name in CLAIMS if name in self.parameters), None)
-        for flag in _OTHER_PASSES:
+        for flag in _OTHER_STEPS:
             if self.value(flag) and claim and not self.value(claim):
                 wrong(flag, f"needs `{claim}`, which is empty")
             elif self.value(flag) and claim is None:
@@ -146,7 +144,7 @@ class Template:
                     flag,
                     f"needs `{next((name for name in CLAIMS if name in self._unset), CLAIMS[0])}`, which is not set",
                 )
-        for name in ("deploy", *_OTHER_PASSES):
+        for name in ("deploy", *_OTHER_STEPS):
             if name in self.parameters and not isinstance(self.value(name), bool):
                 wrong(name, f"expected True or False, got {self.value(name)!r}")
         workers, port, own = self.value("worker_replicas"), self.value("port"), self.value("name")
@@ -163,14 +161,14 @@ class Template:
             if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
                 yield node.target.name, node
 
-    def _work_out(self) -> None:
-        """Note parameters that are made of others, as far as they are texts and numbers, or lists of such."""
+    def _add_computed(self) -> None:
+        """Add the parameters that are computed from others, if their values are texts, numbers or lists."""
         made = [(name, node) for name, node in self._assignments() if name not in self.parameters]
         top = nodes.Template([node for _, node in self._assignments()], lineno=1)
         try:
             found = vars(self._compile(top).make_module(self._values))
         except Exception:  # noqa: BLE001
-            return  # it is told when the template is rendered
+            return  # the error is reported when the template is rendered
         for name, node in made:
             if isinstance(found.get(name), str | int | list) and found[name] != []:
                 self.parameters[name] = Parameter(found[name], Location(self.source, node.lineno, (name,)))
@@ -178,12 +176,12 @@ class Template:
             if isinstance(found.get(name), str | int | list):  # the last `set` of a name counts
                 self.parameters[name] = parameter.replace(value=found[name])
 
-    def _note(self, name: str, node: nodes.Assign) -> None:
+    def _add_constant(self, name: str, node: nodes.Assign) -> None:
         value = _constant(node)
-        if value is not _MADE_OF_OTHERS and value != []:  # an empty list is filled further down
+        if value is not _NOT_CONSTANT and value != []:  # an empty list is filled later in the template
             self.parameters[name] = Parameter(value, Location(self.source, node.lineno, (name,)))
 
-    def _used_and_not_set(self) -> dict[str, int]:
+    def _find_unset(self) -> dict[str, int]:
         names = meta.find_undeclared_variables(self._tree)
         used = [node for node in self._tree.find_all(nodes.Name) if node.name in names and node.ctx == "load"]
         return {node.name: node.lineno for node in sorted(used, key=lambda node: -node.lineno)}
@@ -207,7 +205,7 @@ class Template:
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
-        last = {name: node for name, node in self._assignments() if _constant(node) is not _MADE_OF_OTHERS}
+        last = {name: node for name, node in self._assignments() if _constant(node) is not _NOT_CONSTANT}
         for name, value in values.items():
             if name in last:
                 last[name].node = nodes.Const(value, lineno=last[name].lineno)
@@ -219,18 +217,18 @@ def _constant(node: nodes.Assign) -> Any:
     try:
         return cast("nodes.Expr", node.node).as_const()
     except nodes.Impossible:
-        return _MADE_OF_OTHERS
+        return _NOT_CONSTANT
 
 
 def _typed(text: str) -> object:
-    """A value for a variable whose kind no template says: a whole number, true, false, or a text."""
+    """Return the value of a variable that the template does not set: a whole number, true, false, or a text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text) else text
 
 
 def _alike(before: object, text: str, item: str) -> object:
-    """A value of the kind that stands in the template."""
+    """Return a value of the same type as the one in the template."""
     if isinstance(before, bool):
         if text.lower() not in ("true", "false"):
             raise InputError(f"-p {item}: expected true or false")
@@ -245,7 +243,7 @@ def _alike(before: object, text: str, item: str) -> object:
 
 
 def _line(trace: TracebackType | None) -> int:
-    """The line of the template in which something went wrong."""
+    """Return the line of the template that raised the error."""
     line = 1
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == _FILE:
@@ -256,12 +254,12 @@ def _line(trace: TracebackType | None) -> int:
 
 def _sentence(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return f"takes more than {MEMORY_BYTES >> 20} MB of memory to be worked out"
-    if isinstance(error, RecursionError | SyntaxError):  # the latter is Python's, of what the template becomes
-        return "is nested too deeply, or calls itself without end"
+        return f"takes more than {MEMORY_BYTES >> 20} MB of memory to compute"
+    if isinstance(error, RecursionError | SyntaxError):  # jinja2 compiles the template to Python, which may refuse it
+        return "is nested too deeply, or calls itself endlessly"
     message = str(error).rstrip(".") or type(error).__name__
     if "no loader" in message:
-        return "includes or extends another file, which a template here cannot"
+        return "includes or extends another file, which is not supported"
     if "is undefined" in message or "has no attribute" in message:
         return f"{message}; set it at the top: `{{% set NAME = … %}}`"
     return message

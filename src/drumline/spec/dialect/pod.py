@@ -1,4 +1,4 @@
-"""A pod's template: what a role of ours can say of it, and a patch with all the rest."""
+"""Read a pod template: the values that a role of a spec has keys for, and a patch with the others."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from drumline.spec.location import Location
 from drumline.spec.quantity import format_bytes
 
 MAIN = "tensorflow"
-REPLICA = "replica"  # what our own pods call it
+REPLICA = "replica"  # the name of the main container in drumline's pods
 PORT = "tfjob-port"
 GPU = "nvidia.com/gpu"
 
 _OWN_VOLUMES = re.compile(r"output|parts|code|shm|data-\d+")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][\w.-]*)\))")
-_OURS = re.compile(r"OUTPUT_DIR|CHECKPOINT_DIR|DATA_DIR(_\w+)?|DRUMLINE_\w+")
-# On this machine there is no image whose command could be run.
-IMAGE_COMMAND = "echo 'drumline: it has no command, and only a cluster knows that of its image' >&2; exit 126"
+_OWN_VARIABLES = re.compile(r"OUTPUT_DIR|CHECKPOINT_DIR|DATA_DIR(_\w+)?|DRUMLINE_\w+")
+# Without a `command`, the command of the image runs; there is no image on this machine.
+IMAGE_COMMAND = (
+    "echo 'drumline: no command is given, and the image with its command is used in a cluster only' >&2; exit 126"
+)
 
 Json = dict[str, Any]
 
 
 class Mount(Record):
-    """A claim, and where a container has it; `plain` if that is all that is said of it."""
+    """A claim and the path at which a container mounts it; `plain` if the mount has no other options."""
 
     claim: str
     path: str
@@ -38,22 +40,22 @@ class Mount(Record):
 
 
 class Pod(Record):
-    """What a template comes to: what roles have keys for, each with its place, and a patch for the rest."""
+    """A pod template: values for the keys of a role, each with its location, and a patch with the others."""
 
     image: TrackedNode
-    said: dict[str, LocatedValue]  # run, env, resources, port
+    values: dict[str, LocatedValue]  # run, env, resources, port
     patch: Json
     mounts: tuple[Mount, ...]
     grace: TrackedNode | None
     has_sidecars: bool
     location: Location
-    near: tuple[TrackedNode, ...] = ()  # what says beside which pods it may be
+    scheduling: tuple[TrackedNode, ...] = ()  # affinity and topology spread constraints
 
 
 def read_pod(template: TrackedNode, draft: SpecDraft, *, policy_counts: bool = False) -> Pod:
-    """Read the spec of a pod; what a container of ours cannot be told is in the patch, or is a remark.
+    """Read the spec of a pod. What a role has no key for is in the patch, or becomes a warning.
 
-    Unless the policy of the pod itself counts, it is said that it does not.
+    `policy_counts`: the pod's own restart policy is used; otherwise a warning states that it is ignored.
     """
     spec = template.require("spec")
     containers = spec.require("containers").items()
@@ -64,26 +66,28 @@ def read_pod(template: TrackedNode, draft: SpecDraft, *, policy_counts: bool = F
                 raise each.require("name").error("is the name of two containers")
             each.require("image")
     if MAIN not in named:
-        raise spec.require("containers").error(f"has no container called `{MAIN}`, which would be the one that trains")
+        raise spec.require("containers").error(f"has no container called `{MAIN}`, the one that trains")
     main = named.pop(MAIN)
-    said, own = _Container(main, draft).read()
+    values, own = _Container(main, draft).read()
     patch: Json = {}
     if (policy := spec.read("restartPolicy")) and not policy_counts:
-        draft.warn(policy.location, "is not heeded here, nor was it by the operator: that of the replicas counts")
-    near = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.read(key)))
-    patch |= {str(part.location.path[-1]): part.node for part in (*near, *spec.unread())}
+        draft.warn(policy.location, "is ignored, as by the operator: the restart policy of the replicas counts")
+    scheduling = tuple(part for key in ("affinity", "topologySpreadConstraints") if (part := spec.read(key)))
+    patch |= {str(part.location.path[-1]): part.node for part in (*scheduling, *spec.unread())}
     mounts, grace = claim_mounts(spec, main), spec.read("terminationGracePeriodSeconds")
     _check_mounts(spec, named.values())
     if own or named:
         patch["containers"] = [{"name": REPLICA, **own}] if own else []
         patch["containers"] += [each.node for each in named.values()]
     for each in named.values():
-        draft.warn(each.location, "runs beside the replica in a cluster, and not on this machine")
-    return Pod(main.require("image"), said, _without_clashes(patch), mounts, grace, bool(named), spec.location, near)
+        draft.warn(each.location, "runs beside the replica in a cluster, not on this machine")
+    return Pod(
+        main.require("image"), values, _without_clashes(patch), mounts, grace, bool(named), spec.location, scheduling
+    )
 
 
 def without_mount(patch: Json, mount: Mount) -> Json:
-    """The patch without a volume that somebody else mounts."""
+    """Return the patch without the volume of a mount that the spec itself describes."""
     patched = {**patch}
     names = (mount.volume, f"own-{mount.volume}")
     patched["volumes"] = [each for each in _plain(patch.get("volumes")) or [] if each.get("name") not in names]
@@ -97,12 +101,12 @@ def without_mount(patch: Json, mount: Mount) -> Json:
 
 
 class _Container:
-    """The container that trains, on its way to a role."""
+    """Translates the container that trains to the values of a role."""
 
     def __init__(self, part: TrackedNode, draft: SpecDraft) -> None:
         self.part = part
         self.draft = draft
-        self.said: dict[str, LocatedValue] = {}
+        self.values: dict[str, LocatedValue] = {}
         self.own: Json = {}
         self.known: dict[str, str] = {}
 
@@ -111,29 +115,29 @@ class _Container:
             with self.draft.collecting_problems():
                 read()
         self.own |= {str(part.location.path[-1]): part.node for part in self.part.unread()}
-        return self.said, self.own
+        return self.values, self.own
 
     def command(self) -> None:
         command, arguments = self.part.read("command"), self.part.read("args")
         words = [self.expand(word) for each in (command, arguments) if each for word in each.items()]
         if command:
-            self.said["run"] = {"argv": words}, command.location
+            self.values["run"] = {"argv": words}, command.location
             return
         location = arguments.location if arguments else self.part.location
         self.draft.warn(
-            location, "has no `command`: a cluster runs that of the image, and this machine has none to run"
+            location, "has no `command`: a cluster runs the command of the image, this machine has none to run"
         )
-        self.said["run"] = IMAGE_COMMAND, location
+        self.values["run"] = IMAGE_COMMAND, location
         self.own |= {"command": None, "args": words or None}
 
     def expand(self, word: TrackedNode) -> str:
-        """A word with the variables that a cluster would put into it."""
+        """Return an argument with its references to variables expanded, as Kubernetes does."""
 
         def value(match: re.Match[str]) -> str:
             if match[1] == "$":
                 return "$"
             if match[2] not in self.known:
-                self.draft.warn(word.location, f"`{match[0]}` is not known here, and stays as it is")
+                self.draft.warn(word.location, f"`{match[0]}` is not known on this machine and is not expanded")
             return self.known.get(match[2], match[0])
 
         return _REFERENCE.sub(value, word.text())
@@ -146,26 +150,26 @@ class _Container:
             with self.draft.collecting_problems():
                 self.variable(each, env, elsewhere)
         if variables and env:
-            self.said["env"] = env, variables.location
+            self.values["env"] = env, variables.location
         if elsewhere:
             self.own["env"] = elsewhere
 
     def variable(self, each: TrackedNode, env: Json, elsewhere: list[object]) -> None:
-        """Put a variable where it belongs: into the environment, or into what only a cluster has."""
+        """Add a variable to `env`, or to `elsewhere` if only a cluster has its value."""
         name, value = each.require("name"), each.read("value")
         if name.text() in env:
             self.draft.warn(
-                each.location, f"`{name.text()}` stands here a second time; as in a cluster, the last counts"
+                each.location, f"`{name.text()}` appears a second time; as in Kubernetes, the last one is used"
             )
         if name.text() == "TF_CONFIG":
             self.draft.warn(each.location, "is not carried over: drumline writes TF_CONFIG itself")
         elif each.read("valueFrom") or not _VARIABLE.fullmatch(name.text()):
-            self.draft.warn(each.location, f"`{name.text()}` is there in a cluster, and not on this machine")
+            self.draft.warn(each.location, f"`{name.text()}` is set in a cluster, not on this machine")
             elsewhere.append(each.node)
         else:
             text = self.expand(value) if value else ""
             self.known[name.text()] = text
-            env[name.text()] = {"value": text, "override": True} if _OURS.fullmatch(name.text()) else text
+            env[name.text()] = {"value": text, "override": True} if _OWN_VARIABLES.fullmatch(name.text()) else text
             warn_unread(self.draft, each)
 
     def ports(self) -> None:
@@ -175,18 +179,17 @@ class _Container:
                 self.port(each)
 
     def port(self, each: TrackedNode) -> None:
-        """Read one port: that of the rendezvous, or one that need not be declared."""
+        """Read the port of the rendezvous; warn about any other, which need not be declared."""
         name, port = each.read("name"), each.require("containerPort")
         each.read("protocol")
         if name and name.text() == PORT:
-            self.said["port"] = port.integer(), port.location
+            self.values["port"] = port.integer(), port.location
         else:
-            said = f"port {port.text()} is not declared: it is reachable wherever the pod is"
-            self.draft.warn(each.location, said)
+            self.draft.warn(each.location, f"port {port.text()} is not declared: it can be reached without")
         warn_unread(self.draft, each)
 
     def resources(self) -> None:
-        """One number for request and limit here; where they differ, the patch says so."""
+        """Read the resources: one number for request and limit; if they differ, the request is in the patch."""
         part = self.part.read("resources")
         if part is None:
             return
@@ -195,12 +198,12 @@ class _Container:
         patch: Json = {}
         for key, ours in (("cpu", "cpus"), ("memory", "memory"), (GPU, "gpus")):
             limit, request = (each.read(key) if each else None for each in (limits, requests))
-            said = [each for each in (limit, request) if each]
+            given = [each for each in (limit, request) if each]
             numbers: list[float] = []
-            for each in said:
+            for each in given:
                 with self.draft.collecting_problems():
                     numbers.append(each.quantity())
-            if not numbers or len(numbers) < len(said):
+            if not numbers or len(numbers) < len(given):
                 continue
             own[ours] = _amount(ours, numbers[0])
             if request and len(set(numbers)) > 1:
@@ -212,7 +215,7 @@ class _Container:
                 patch.setdefault(kind, {})[str(rest.location.path[-1])] = rest.node
         patch |= {str(rest.location.path[-1]): rest.node for rest in part.unread()}
         if own:
-            self.said["resources"] = own, part.location
+            self.values["resources"] = own, part.location
         if patch:
             self.own["resources"] = patch
 
@@ -224,7 +227,7 @@ def _amount(ours: str, number: float) -> object:
 
 
 def claim_mounts(spec: TrackedNode, container: TrackedNode) -> tuple[Mount, ...]:
-    """The claims that a container mounts."""
+    """Return the claims that a container mounts."""
     volumes = spec.read("volumes")
     claims: dict[str, tuple[str, bool]] = {}
     for each in volumes.items() if volumes else ():
@@ -240,7 +243,7 @@ def claim_mounts(spec: TrackedNode, container: TrackedNode) -> tuple[Mount, ...]
 
 
 def _check_mounts(spec: TrackedNode, others: Iterable[TrackedNode]) -> None:
-    """Raise SpecError with its place for a volume, or a mount of a container beside the replica, without a name."""
+    """Raise SpecError for a volume without a name, or a mount without one in a container beside the replica."""
     volumes, before = spec.read("volumes"), spec.read("initContainers")
     named = list(volumes.items()) if volumes else []
     for container in (*others, *(before.items() if before else ())):
@@ -251,7 +254,7 @@ def _check_mounts(spec: TrackedNode, others: Iterable[TrackedNode]) -> None:
 
 
 def _without_clashes(patch: Json) -> Json:
-    """The patch, its volumes under names that ours do not have."""
+    """Return the patch with other names for volumes that are named as drumline's."""
     volumes = _plain(patch.get("volumes")) or []
     clashing = {each["name"] for each in volumes if _OWN_VOLUMES.fullmatch(str(each.get("name", "")))}
     if not clashing:
@@ -272,5 +275,5 @@ def _without_clashes(patch: Json) -> Json:
 
 
 def _plain(value: object) -> Any:
-    """Plain data out of what may have nodes in it."""
+    """Return plain data for a value that may contain nodes; None for None."""
     return None if value is None else plain(node_of(value, 0))

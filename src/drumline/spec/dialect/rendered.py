@@ -1,4 +1,4 @@
-"""What a template is rendered to, read as the processes that it would start: each role's commands and variables."""
+"""Read a rendered template as processes: the commands and variables of each role."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _READ_OF_POD = ("containers", "volumes", "restartPolicy")
 
 
 class Process(Record):
-    """One replica as it was rendered; `host` is the name by which the others know it."""
+    """One replica of a rendered template; `host` is the name that the other replicas connect to."""
 
     role: str
     number: int
@@ -34,11 +34,11 @@ class Process(Record):
     env: Mapping[str, str]
     gpus: int | None
     claims: tuple[str, ...]
-    unread: tuple[str, ...]  # what else is said of it, in words
+    unread: tuple[str, ...]  # descriptions of keys that are not read
 
 
 def processes(text: str, source: str) -> list[Process]:
-    """Every replica that a rendered template would start, in order; raise SpecError if it is no YAML."""
+    """Return every replica that a rendered template would start, in order; raise SpecError if it is not YAML."""
     found: dict[tuple[str, int], Process] = {}
     for each in document.parse_several(text.encode(), f"{source} (rendered)"):
         for process in _of_document(plain(each.root)):
@@ -59,7 +59,7 @@ def _of_document(root: Any) -> Iterator[Process]:
             (each for each in containers if each.get("name") == _CONTAINER), containers[0] if containers else {}
         )
         yield from _process(str(metadata.get("name", "")), str(metadata.get("name", "")), main, spec)
-    for name, service in _mapping(root.get("services")).items():  # of a compose file
+    for name, service in _mapping(root.get("services")).items():  # in a compose file
         yield from _process(name, str(_mapping(service).get("container_name", name)), _mapping(service), {})
 
 
@@ -83,7 +83,7 @@ def _process(name: str, host: str, container: Mapping[str, Any], pod: Mapping[st
         *(f"`resources.limits.{key}`" for key in limits if key != _GPU),
         *(f"`resources.{key}`" for key in resources if key != "limits"),
         *(f"the volume at {path}" for path, each in mounts.items() if _CLAIM not in each and "emptyDir" not in each),
-        *(f"the variable {name}, which needs a volume or something else of a cluster," for name in in_volumes),
+        *(f"the variable {name}, which needs a volume or another object of the cluster," for name in in_volumes),
     )
     yield Process(
         ROLES[match[1]],
@@ -99,7 +99,7 @@ def _process(name: str, host: str, container: Mapping[str, Any], pod: Mapping[st
 
 
 def _words(value: object) -> Sequence[str]:
-    if isinstance(value, str):  # as compose files have it
+    if isinstance(value, str):  # in compose files
         try:
             return shlex.split(value)
         except ValueError:
@@ -108,7 +108,7 @@ def _words(value: object) -> Sequence[str]:
 
 
 def _variables(env: object, mounts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """The variables with a value that drumline does not set itself, and the names of those for files of a volume."""
+    """Return the variables that drumline does not set itself, and the names of those that name files on a volume."""
     kept, in_volumes = {}, []
     for each in _list(env):
         name, value = str(_mapping(each).get("name")), _mapping(each).get("value")

@@ -1,4 +1,4 @@
-"""riseml.yml: the file of RiseML, in which `worker: 3` includes the master and memory is counted in megabytes."""
+"""Translate a riseml.yml, in which `worker: 3` includes the master and memory is counted in megabytes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from drumline.spec.quantity import format_bytes
 from drumline.spec.struct import Meta
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z]([A-Za-z0-9_-]*[A-Za-z0-9])?)\s*\}\}")
-# In the guide's own example, YAML keeps the line breaks of one command, since its further lines are indented.
-_GOES_ON = re.compile(r"(?<![ \t])[ \t]*+\\?\n[ \t]*+(?=-)")
+# An example of the RiseML guide has a command in several lines; YAML keeps their line breaks, since they are indented.
+_CONTINUATION = re.compile(r"(?<![ \t])[ \t]*+\\?\n[ \t]*+(?=-)")
 _VERSION = re.compile(r"(latest|(?P<version>(?P<major>\d+)\.(?P<minor>\d+)(\.\d+)?))(?P<kind>([-.a-z][-.\w]*)?)")
-_OLDEST = (2, 5)  # of the TensorFlows that run on a Python which can still be had
+_OLDEST = (2, 5)  # the first TensorFlow for a Python that drumline supports
 
 
 class Resources(Block, frozen=True):
-    """What a job is granted at least."""
+    """The resources that a replica is granted at least."""
 
     cpus: Annotated[float, Meta(ge=0.01)] | None = None
     mem: Annotated[float, Meta(ge=0.01)] | None = None
@@ -30,7 +30,7 @@ class Resources(Block, frozen=True):
 
 
 class Members(Block, frozen=True):
-    """How many of a kind, and what each has."""
+    """The number of replicas of a role, and the resources of each."""
 
     short: ClassVar[str | None] = "count"
     count: Count = 1
@@ -38,7 +38,7 @@ class Members(Block, frozen=True):
 
 
 class Distributed(Block, frozen=True):
-    """Who takes part."""
+    """The roles of a distributed training."""
 
     worker: Members | None = None
     ps: Members | None = None
@@ -46,7 +46,7 @@ class Distributed(Block, frozen=True):
 
 
 class TensorFlow(Block, frozen=True):
-    """Which TensorFlow, and by how many."""
+    """The version of TensorFlow and the roles."""
 
     version: Scalar | None = None
     tensorboard: bool | None = None
@@ -55,7 +55,7 @@ class TensorFlow(Block, frozen=True):
 
 
 class Image(Block, frozen=True):
-    """An image, as old files have it."""
+    """An image, as older files name it."""
 
     short: ClassVar[str | None] = "name"
     name: Text
@@ -63,7 +63,7 @@ class Image(Block, frozen=True):
 
 
 class Train(Block, frozen=True):
-    """An experiment."""
+    """The `train` section."""
 
     run: Text | Annotated[tuple[Text, ...], Meta(min_length=1)]
     framework: Literal["tensorflow"] | None = None
@@ -71,12 +71,12 @@ class Train(Block, frozen=True):
     tensorflow: TensorFlow | None = None
     image: Image | None = None
     install: Text | tuple[Text, ...] = ()
-    parameters: dict[ParameterName, Scalar] = {}  # noqa: RUF012 - msgspec gives everybody a dict of his own
+    parameters: dict[ParameterName, Scalar] = {}  # noqa: RUF012 - msgspec copies it for each object
     concurrency: Count | None = None
 
 
 class File(Block, frozen=True):
-    """The whole of a riseml.yml."""
+    """A riseml.yml."""
 
     project: Name
     train: Train
@@ -85,12 +85,12 @@ class File(Block, frozen=True):
 
 
 def translate(file: File, source: str, lines: Mapping[Path, int]) -> SpecDraft:
-    """The spec that the file comes to."""
+    """Return the draft for a riseml.yml."""
     return _Translation(file, source, lines).draft
 
 
 class _Translation:
-    """One file on its way to a draft."""
+    """Translates one riseml.yml; `draft` is the result."""
 
     def __init__(self, file: File, source: str, lines: Mapping[Path, int]) -> None:
         self.source = source
@@ -113,11 +113,11 @@ class _Translation:
         if self.train.concurrency not in (None, 1):
             draft.warn(
                 self.location("train", "concurrency"),
-                "says how many runs of a sweep go on at a time; sweeps come later, and this is one run",
+                "is not carried over: it is for sweeps, and this is one run",
             )
-        for key, said in (("deploy", file.deploy), ("service", file.service)):
-            if said is not None:
-                draft.warn(self.location(key), "is not carried over: drumline trains, and serves nothing")
+        for key, value in (("deploy", file.deploy), ("service", file.service)):
+            if value is not None:
+                draft.warn(self.location(key), "is not carried over: drumline does not serve models")
 
     def location(self, *path: str | int) -> Location:
         written = path
@@ -131,30 +131,30 @@ class _Translation:
         if tensorflow and tensorflow.horovod is not None:
             self.draft.add_problem(
                 self.location("train", "tensorflow", "horovod"),
-                "drumline starts no MPI, which Horovod needs; `tensorflow.distributed` with"
-                " MultiWorkerMirroredStrategy does the same without it",
+                "Horovod needs MPI, which drumline does not start; use `tensorflow.distributed` with"
+                " MultiWorkerMirroredStrategy instead",
             )
-        everyone = tensorflow.distributed if tensorflow else None
-        if everyone is True:
-            self.draft.add_problem(self.location(*path), "says not how many: give `{worker: 2}`, or so")
-        if not isinstance(everyone, Distributed):
+        distributed = tensorflow.distributed if tensorflow else None
+        if distributed is True:
+            self.draft.add_problem(self.location(*path), "has no number of replicas: write it, such as `{worker: 2}`")
+        if not isinstance(distributed, Distributed):
             return
-        if everyone == Distributed():
-            self.draft.add_problem(self.location(*path), "names nobody: give `{worker: 2}`, or leave it out")
+        if distributed == Distributed():
+            self.draft.add_problem(self.location(*path), "names no role: write `{worker: 2}`, or remove it")
             return
-        if everyone.master and everyone.master.count != 1:
+        if distributed.master and distributed.master.count != 1:
             self.draft.add_problem(
                 self.location(*path, "master"), "there is exactly one master; the others are workers"
             )
-        worker = everyone.worker or Members()
-        note = "The master is among them: it is worker.0, which TensorFlow takes for the chief."
+        worker = distributed.worker or Members()
+        note = "They include the master: it is worker.0, which acts as the chief."
         self.draft.put(("roles", "worker", "replicas"), worker.count, self.location(*path, "worker"), note)
-        self.role("worker", everyone.worker)
-        if everyone.master and everyone.master.resources:
-            self.master(everyone.master.resources, worker.resources or self.train.resources)
-        if everyone.ps:
-            self.draft.put(("roles", "ps", "replicas"), everyone.ps.count, self.location(*path, "ps"))
-            self.role("ps", everyone.ps)
+        self.role("worker", distributed.worker)
+        if distributed.master and distributed.master.resources:
+            self.master(distributed.master.resources, worker.resources or self.train.resources)
+        if distributed.ps:
+            self.draft.put(("roles", "ps", "replicas"), distributed.ps.count, self.location(*path, "ps"))
+            self.role("ps", distributed.ps)
 
     def role(self, role: str, members: Members | None) -> None:
         if members and members.resources is not None:
@@ -166,7 +166,7 @@ class _Translation:
         self.resources(("roles", "worker", "first", "resources"), own, location)
         for key in ("cpus", "mem"):
             if getattr(own, key) is None and getattr(of_workers, key) is not None:
-                self.draft.warn(location, f"names no `{key}`, so the master has that of the workers")
+                self.draft.warn(location, f"has no `{key}`: the master gets that of the workers")
 
     def resources(self, path: Path, asked: Resources, location: Location) -> None:
         if asked == Resources():
@@ -183,7 +183,7 @@ class _Translation:
             if path == ("resources",):
                 self.draft.note(
                     (*path, "memory"),
-                    "Megabytes there, and granted at least; here it is also the most that each may use.",
+                    "RiseML counts megabytes and grants at least this; here it is also the limit of a replica.",
                 )
         self.draft.put((*path, "gpus"), asked.gpus or 0, at("gpus"))
 
@@ -194,13 +194,13 @@ class _Translation:
         wanted = dict.fromkeys(match[1] for command in self.commands() for match in _PLACEHOLDER.finditer(command))
         for name in wanted:
             if name not in declared:
-                note = f"Has no value yet: `-p {name}=…` gives it one, or write it here."
+                note = f"Has no value yet: give it with `-p {name}=…`, or write it here."
                 self.draft.put(("parameters", name), None, self.location("train", "run"), note)
 
     def commands(self) -> Iterator[str]:
         run = self.train.run
         for command in (run,) if isinstance(run, str) else run:
-            yield command if "<<" in command else _GOES_ON.sub(" ", command)
+            yield command if "<<" in command else _CONTINUATION.sub(" ", command)
 
     def run(self) -> None:
         several = list(self.commands())
@@ -208,57 +208,57 @@ class _Translation:
         self.draft.put(("run",), several[0] if len(several) == 1 else several, location)
         original = (self.train.run,) if isinstance(self.train.run, str) else self.train.run
         if tuple(several) != original:
-            self.draft.note(("run",), "Lines that begin with an option go on with the command before them.")
+            self.draft.note(("run",), "Lines that begin with an option continue the command before them.")
 
     def version(self) -> str | None:
-        """The version's own part of an image's tag, if the file has one that can be understood."""
-        said = self.train.tensorflow.version if self.train.tensorflow else None
-        if said is None:
+        """Set the version of TensorFlow; return it as the file has it, None if it has none."""
+        given = self.train.tensorflow.version if self.train.tensorflow else None
+        if given is None:
             return None
         location = self.location("train", "tensorflow", "version")
-        match = _VERSION.fullmatch(said)
+        match = _VERSION.fullmatch(given)
         if not match:
             self.draft.add_problem(
-                location, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{said}`"
+                location, f"expected a version such as 2.15.1 or 2.15.1-gpu, or latest, got `{given}`"
             )
         elif match["version"] and (int(match["major"]), int(match["minor"])) < _OLDEST:
             used = "the newest TensorFlow, in the environment that `install` makes," if self.requirements() else ""
             self.draft.warn(
                 location,
-                f"TensorFlow {match['version']} runs on no Python that drumline does: on this machine"
-                f" {used or 'the TensorFlow that is installed'} is used; for another, give a version from 2.5 on",
+                f"TensorFlow {match['version']} does not run on a Python that drumline supports: on this machine"
+                f" {used or 'the installed TensorFlow'} is used; for another one, set a version from 2.5 on",
             )
         elif match["version"]:
-            note = f"For this machine. The image of a cluster is {_tag(said, gpus=self.wants_gpus())}."
+            note = f"For this machine. The image in a cluster is {_tag(given, gpus=self.wants_gpus())}."
             self.draft.put(("tensorflow", "version"), match["version"], location, note)
-        return said
+        return given
 
     def environment(self) -> list[str]:
-        """Put down what `install` installs, as far as pip does it; return the packages that are named."""
+        """Set the requirements that `install` installs with pip; return those that are not files."""
         lines = self.requirements()
         location = self.location("train", "install")
         for command in self.installs():
             if pip_requirements(command) is None:
                 self.draft.warn(
-                    location, f"`{command}` is not run: only `pip install` of packages is; the rest belongs in an image"
+                    location, f"`{command}` is not run: only `pip install` of packages is; do the rest in an image"
                 )
         files = [line for line in lines if line.startswith("-r ")]
         for file in files:
             self.draft.warn(
-                location, f"`{file}` is for this machine: in a cluster the image has to have what the file names"
+                location, f"`{file}` is for this machine: in a cluster the image must contain the packages of this file"
             )
         if not lines:
             return []
         named = "version" in self.draft.values.get("tensorflow", {})
         if self.is_tensorflow and not named and not any(map(is_tensorflow_requirement, lines)):
-            note = "An environment has only what it is told to, so TensorFlow has to be among it."
+            note = "An environment contains only the listed packages, so TensorFlow is listed."
             self.draft.put(("environment", "requirements"), ["tensorflow", *lines], location, note)
         else:
             self.draft.put(("environment", "requirements"), lines, location)
         return [line for line in lines if line not in files]
 
     def requirements(self) -> list[str]:
-        """Every line of requirements that `install` comes to."""
+        """Return the requirements that `install` installs with pip."""
         return list(dict.fromkeys(line for command in self.installs() for line in pip_requirements(command) or ()))
 
     def installs(self) -> list[str]:
@@ -281,10 +281,10 @@ class _Translation:
         self.draft.put(("engine", "kubernetes", "image"), made, location)
 
     def wants_gpus(self) -> bool:
-        everyone = self.train.tensorflow.distributed if self.train.tensorflow else None
+        distributed = self.train.tensorflow.distributed if self.train.tensorflow else None
         several = [self.train.resources]
-        if isinstance(everyone, Distributed):
-            members = (everyone.worker, everyone.ps, everyone.master)
+        if isinstance(distributed, Distributed):
+            members = (distributed.worker, distributed.ps, distributed.master)
             several += [each.resources for each in members if each and each.resources]
         return any(each.gpus for each in several)
 

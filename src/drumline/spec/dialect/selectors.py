@@ -1,4 +1,4 @@
-"""Selectors of pods in a pod's template: the labels that only the TFJob operator writes become those of drumline."""
+"""Translate the pod selectors of a pod template: labels of the TFJob operator become labels of drumline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.words import listed
 
 # The labels that drumline's pods have on every engine; `drumline.engine.kubernetes.names` writes them.
 PROJECT, ROLE, MANAGED = "drumline.dev/project", "drumline.dev/role", "app.kubernetes.io/managed-by"
-# What versions of the operator call these.
+# The names of the same labels in versions of the operator.
 _JOBS = ("tf-job-name", "job-name", "training.kubeflow.org/job-name", "tf_job_name")
 _TYPES = ("tf-replica-type", "replica-type", "training.kubeflow.org/replica-type", "job_type")
 _INDEXES = ("tf-replica-index", "replica-index", "training.kubeflow.org/replica-index", "task_index")
@@ -27,11 +27,11 @@ _OURS = {**dict.fromkeys(_JOBS, PROJECT), **dict.fromkeys(_TYPES, ROLE), **dict.
 _KEY = "labelSelector"
 
 Labels = Mapping[str, str]
-Values = Mapping[tuple[str, str], str]  # by label and value there, the value here
+Values = Mapping[tuple[str, str], str]  # from a label and value of the operator to the value of drumline
 
 
 def labels_of_operator(job: str, name: str) -> dict[str, str]:
-    """The labels that the operator writes on the first pod of a role, by the name that the file has for it."""
+    """Return the labels that the operator writes on the first pod of a role; `name` is the role's name in the file."""
     return {
         **dict.fromkeys(_JOBS, job),
         **dict.fromkeys(_TYPES, name.lower()),
@@ -41,34 +41,34 @@ def labels_of_operator(job: str, name: str) -> dict[str, str]:
 
 
 def labels_of_drumline(project: str, role: str) -> dict[str, str]:
-    """The labels of every pod of a role that a selector can count on."""
+    """Return the labels that drumline writes on every pod of a role."""
     return {PROJECT: project, ROLE: role, MANAGED: "drumline"}
 
 
-def carried(near: Iterable[TrackedNode], values: Values) -> dict[str, Node]:
-    """What says beside which pods a pod may be, by its key, with drumline's labels."""
-    return {str(part.location.path[-1]): _translated(part.node, values) for part in near}
+def carried(rules: Iterable[TrackedNode], values: Values) -> dict[str, Node]:
+    """Return affinity and topology rules by their key, with drumline's labels."""
+    return {str(part.location.path[-1]): _translated(part.node, values) for part in rules}
 
 
 def lost(
-    near: Iterable[TrackedNode], there: Mapping[str, Labels], here: Mapping[str, Labels], values: Values
+    rules: Iterable[TrackedNode], of_job: Mapping[str, Labels], of_run: Mapping[str, Labels], values: Values
 ) -> Iterator[tuple[Location, str]]:
-    """Every selector that took pods of the job, and takes others, or none, of a run; the labels are by role."""
-    for selector in (found for part in near for found in _selectors(part)):
+    """Yield a warning for every selector that selects pods of other roles in the run than in the job."""
+    for selector in (found for part in rules for found in _selectors(part)):
         _check(selector)
-        before = [role for role, labels in there.items() if matches(selector.node, labels)]
+        before = [role for role, labels in of_job.items() if matches(selector.node, labels)]
         ours = _translated_selector(selector.node, values)
-        after = [role for role, labels in here.items() if matches(ours, labels)]
+        after = [role for role, labels in of_run.items() if matches(ours, labels)]
         if before and before != after:
             message = (
-                f"selects pods of {listed(before)} there, and of {listed(after) or 'no role'} here, where their labels"
-                f" are others: it does not apply as it did; `drumline convert` the file and select by `{ROLE}`"
+                f"selects pods of {listed(before)} in the TFJob, but of {listed(after) or 'no role'} in a run, which"
+                f" has other labels: convert the file with `drumline convert`, and select by `{ROLE}`"
             )
             yield selector.location, message
 
 
 def _check(selector: TrackedNode) -> None:
-    """Raise SpecError with its place for what no cluster takes for a selector."""
+    """Raise SpecError for a selector that is not valid."""
     labels, expressions = selector.read("matchLabels"), selector.read("matchExpressions")
     for key in labels.keys if labels else ():
         if labels and (value := labels.read(key)):
@@ -82,7 +82,7 @@ def _check(selector: TrackedNode) -> None:
 
 
 def _selectors(part: TrackedNode) -> Iterator[TrackedNode]:
-    """Every selector of pods below a value."""
+    """Yield every pod selector below a value."""
     if isinstance(part.node, Sequence):
         for item in part.items():
             yield from _selectors(item)
@@ -97,7 +97,7 @@ def _selectors(part: TrackedNode) -> Iterator[TrackedNode]:
 
 
 def _translated(node: Node, values: Values) -> Node:
-    """A value whose selectors name drumline's labels."""
+    """Return a value with drumline's labels in its selectors."""
     match node:
         case MappingNode():
             entries = [
@@ -114,7 +114,7 @@ def _translated(node: Node, values: Values) -> Node:
 
 
 def values_of(job: str, project: str, roles: Mapping[str, str]) -> Values:
-    """What values of the operator's labels are called here; the roles by the names that the file has for them."""
+    """Return the values of drumline's labels by those of the operator; `roles` are by their names in the file."""
     types = {name.lower(): role for name, role in roles.items()} | {name.upper(): role for name, role in roles.items()}
     return {
         **{(key, job): project for key in _JOBS},
@@ -124,11 +124,11 @@ def values_of(job: str, project: str, roles: Mapping[str, str]) -> Values:
 
 
 def matches(selector: Node, labels: Labels) -> bool:
-    """Whether a selector takes a pod with these labels."""
-    said = plain(selector)
-    wanted = said.get("matchLabels") or {}
+    """Return whether a selector selects a pod with these labels."""
+    data = plain(selector)
+    wanted = data.get("matchLabels") or {}
     return all(labels.get(key) == str(value) for key, value in wanted.items()) and all(
-        _holds(each, labels) for each in said.get("matchExpressions") or ()
+        _holds(each, labels) for each in data.get("matchExpressions") or ()
     )
 
 
@@ -149,7 +149,7 @@ def _holds(expression: Mapping[str, Any], labels: Labels) -> bool:
 
 
 def _translated_selector(node: Node, values: Values) -> Node:
-    """One selector, with drumline's labels instead of the operator's."""
+    """Return a selector with drumline's labels instead of the operator's."""
     if not isinstance(node, MappingNode):
         return node
     entries = []

@@ -1,4 +1,4 @@
-"""What comes with a TFJob in one file: claims, and the Job that fills one of them before the training."""
+"""Translate the claims beside a TFJob, and the Job that fills one of them before the training."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CLAIM = "persistentVolumeClaim"
 
 
 class Storage:
-    """Claims by name, and the Job that prepares."""
+    """The claims by name, and the Job that prepares data."""
 
     def __init__(self, draft: SpecDraft, objects: Sequence[tuple[TrackedNode, str]]) -> None:
         self._draft = draft
@@ -38,11 +38,11 @@ class Storage:
 
     @property
     def prepares(self) -> bool:
-        """Whether something is made before the training."""
+        """Return whether a Job prepares data before the training."""
         return self._job is not None
 
     def mounts_of(self, pods: Sequence[Pod]) -> set[tuple[str, str]]:
-        """Put down data and output; return the claims, and where they are mounted, that are taken care of by that."""
+        """Set the data and the output; return the claims of these, each with its mount path."""
         mounts = {(mount.claim, mount.path): mount for pod in pods for mount in pod.mounts if mount.plain}
         taken: set[tuple[str, str]] = set()
         if self._job and (made := self._prepare(self._job)):
@@ -53,18 +53,20 @@ class Storage:
                 taken.add((claim, path))
         for name, each in self._claims.items():
             if name not in {claim for claim, _ in taken}:
-                self._draft.warn(each.location, f"the claim `{name}` is not made here: `kubectl create` it yourself")
+                self._draft.warn(
+                    each.location, f"the claim `{name}` is not created by drumline: create it with `kubectl`"
+                )
         return taken
 
     def _has_output(self) -> bool:
         return "output" in self._draft.values
 
     def _put_output(self, claim: str, mount: Mount) -> None:
-        self._draft.put(("output",), mount.path, mount.location, f"The claim `{claim}` there.")
+        self._draft.put(("output",), mount.path, mount.location, f"The claim `{claim}` of the file.")
         self._draft.put(("engine", "kubernetes", "output"), self._volume(claim), self._claims[claim].location)
 
     def _volume(self, claim: str) -> dict[str, object]:
-        """The claim as one that is made for the run; or by its name, where somebody else makes it."""
+        """Return a claim of the file as a volume to create, or the name of a claim that exists already."""
         part = self._claims.get(claim)
         if part is None:
             return {"claim": claim, "access": "ReadWriteMany"}
@@ -80,13 +82,13 @@ class Storage:
         return volume
 
     def _prepare(self, job: TrackedNode) -> tuple[str, str] | None:
-        """Put down the data that a Job makes; return its claim, and where it is."""
+        """Set the data that a Job makes; return the claim and its mount path, None if the Job is not carried over."""
         draft, name = self._draft, job.require("metadata").require("name").text()
         spec = job.require("spec")
         pod = spec.require("template").require("spec")
         containers = pod.require("containers")
         if not containers.items():
-            raise containers.error("lists nothing")
+            raise containers.error("is empty")
         container = containers.items()[0]
         container.require("name")
         words = [word.text() for key in ("command", "args") if (part := container.read(key)) for word in part.items()]
@@ -100,28 +102,28 @@ class Storage:
             return None
         named = [each for each in inside if any(_is_in(word, each.path) for word in words)]
         mount = (named or inside)[0]
-        there = (mount.claim, mount.path)
+        target = (mount.claim, mount.path)
         commands = [f"export {key}={shlex.quote(value)}" for key, value in _env(container).items()]
         commands.append(" ".join(_word(word, mount.path) for word in words))
-        note = f"The Job `{name}` there. It fills DATA_DIR, which appears when it is whole."
+        note = f"The Job `{name}` of the file. It fills DATA_DIR, which appears when it is complete."
         draft.put(("data", "path"), mount.path, mount.location, note)
         draft.put(("data", "volume"), self._volume(mount.claim), mount.location)
         draft.put(("data", "prepare"), commands[0] if len(commands) == 1 else commands, location)
         draft.warn(
             mount.location,
-            f"in a cluster the line only reads {mount.path}, and DATA_DIR names the data: {mount.path}/prepared",
+            f"in a cluster {mount.path} is mounted read-only, and the data are in DATA_DIR, {mount.path}/prepared",
         )
         pod.read("restartPolicy")
         template = spec.require("template")
         self._warn_image(container)
         warn_unread(draft, job, job.require("metadata"), spec, template, pod, container, *_further(container, pod))
-        return there
+        return target
 
     def _warn_image(self, container: TrackedNode) -> None:
         if container.require("image").text() != self._image():
             self._draft.warn(
                 container.require("image").location,
-                "is not carried over: the data are made in the image of the training",
+                "is not carried over: the data are prepared in the image of the training",
             )
 
     def _image(self) -> object:
@@ -130,14 +132,14 @@ class Storage:
 
 
 def _env(container: TrackedNode) -> dict[str, str]:
-    """The variables whose values are known."""
+    """Return the variables that have a value in the file."""
     part = container.read("env")
     named = {each.require("name").text(): each.read("value") for each in (part.items() if part else ())}
     return {name: value.text() for name, value in named.items() if value}
 
 
 def _further(container: TrackedNode, pod: TrackedNode) -> list[TrackedNode]:
-    """What else there is in a Job's pod, and in lists of its container."""
+    """Return the other items of a Job's pod and of its container's lists."""
     variables, volumes, mounts = container.read("env"), pod.read("volumes"), container.read("volumeMounts")
     lists = (pod.require("containers"), variables, volumes, mounts)
     items = [item for each in lists if each for item in each.items() if item is not container]
@@ -149,7 +151,7 @@ def _is_in(word: str, path: str) -> bool:
 
 
 def _word(word: str, path: str) -> str:
-    """A word of a shell's command, in which the folder that is made is called by its variable."""
+    """Return an argument quoted for a shell, with DATA_DIR instead of the path of the mount."""
     if not _is_in(word, path):
         return shlex.quote(word)
     rest = word[len(path.rstrip("/")) :]

@@ -1,4 +1,4 @@
-"""A template for several workers, as a spec: its top says how many, and what is rendered says what they run."""
+"""Translate a Jinja template to a spec: roles from its parameters, commands from its rendered text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.spec.dialect.rendered import Process, processes
 from drumline.spec.location import Location
 from drumline.words import listed
 
-# Of the templates' siblings, these became variables of the program.
+# Parameters of related templates that become variables of the program.
 _VARIABLES = {
     "data_dir": "DATA_DIR",
     "model_dir": "MODEL_DIR",
@@ -26,7 +26,7 @@ _SIZE = "10GB"
 
 
 def translate(template: Template) -> SpecDraft:
-    """The spec that a template comes to; raise SpecError where its rules are broken, or it cannot be rendered."""
+    """Return the draft for a template; raise SpecError if a value is not allowed or it cannot be rendered."""
     template.check()
     draft = SpecDraft("the Jinja templates of tensorflow/ecosystem", Location(template.source, 1))
     started = processes(template.render_training(), template.source)
@@ -34,8 +34,8 @@ def translate(template: Template) -> SpecDraft:
     if missing and not started:
         draft.add_problem(
             draft.location,
-            f"sets no {' and no '.join(missing)}, and is rendered to no pod, Job or service of a role with a command:"
-            " only a template that does can be a spec",
+            f"sets no {' and no '.join(missing)}, and renders no pod, Job or service of a role with a command:"
+            " a template needs one or the other",
         )
         return draft
     _Translation(template, draft, started).translate()
@@ -43,7 +43,7 @@ def translate(template: Template) -> SpecDraft:
 
 
 class _Translation:
-    """One template on its way to a draft."""
+    """Translates one template."""
 
     def __init__(self, template: Template, draft: SpecDraft, started: Sequence[Process]) -> None:
         self.template = template
@@ -57,12 +57,12 @@ class _Translation:
             "has_coordinator": self.role("chief"),
             "has_eval": self.role("evaluator"),
             "script": self.nothing if started else self.script,
-            "cmdline_args": self.nothing,  # with the script
+            "cmdline_args": self.nothing,  # read with the script
             "port": self.port,
             "model_checkpoint_dir": self.output,
             "checkpoint_pvc_name": self.claim,
             "pvc_name": self.claim,
-            "deploy": self.nothing,  # passes of the template: a spec always trains
+            "deploy": self.nothing,  # a spec always trains
             "create_pvc_checkpoint": self.nothing,
             "create_pvc": self.nothing,
             "create_volume_inspector": self.inspector,
@@ -86,7 +86,7 @@ class _Translation:
                 self.image(Parameter(image, self.draft.location))
 
     def is_used(self, value: object) -> bool:
-        """Whether a value of the template stands in a command or a variable that is carried over, or says nothing."""
+        """Return whether a command or variable that is carried over contains this value; True for an empty one."""
         if isinstance(value, list):
             return all(map(self.is_used, value))
         if value in ("", None) or value is False:
@@ -99,27 +99,29 @@ class _Translation:
         return any(str(value) in word for word in words)
 
     def processes(self) -> None:
-        """Put what the rendered processes run, once for all roles where it is the same."""
+        """Set the commands, variables and resources of the rendered processes, once if they are the same."""
         location = (
             self.template.parameters["script"].location if "script" in self.template.parameters else self.draft.location
         )
         roles: dict[str, list[Process]] = {}
         for each in self.started:
             roles.setdefault(each.role, []).append(each)
-        said: dict[str, dict[str, LocatedValue]] = {}
+        values: dict[str, dict[str, LocatedValue]] = {}
         lost: dict[str, list[str]] = {}
         for role, replicas in roles.items():
             if role not in self.draft.values.get("roles", {}):
                 self.draft.put(("roles", role, "replicas"), len(replicas), location)
-            said[role] = {}
+            values[role] = {}
             try:
-                said[role]["run"] = self.run(replicas, location), location
+                values[role]["run"] = self.run(replicas, location), location
             except DifferentArguments as error:
-                self.draft.add_problem(location, f"the arguments of {role} differ, and a role has one command: {error}")
+                self.draft.add_problem(
+                    location, f"the replicas of {role} have different arguments, but a role has one command: {error}"
+                )
             if env := {name: _value(name, text) for name, text in replicas[0].env.items()}:
-                said[role]["env"] = env, location
+                values[role]["env"] = env, location
             if replicas[0].gpus is not None:
-                said[role]["resources"] = {"gpus": replicas[0].gpus}, location
+                values[role]["resources"] = {"gpus": replicas[0].gpus}, location
             known = {str(self.template.value(name)) for name in CLAIMS}
             claims = [f"the claim `{name}`" for name in replicas[0].claims if name not in known]
             for words in (*replicas[0].unread, *claims):
@@ -127,13 +129,13 @@ class _Translation:
         for words, of_roles in lost.items():
             self.draft.warn(location, f"{words} of {listed(of_roles)} is not carried over")
         for key in ("run", "env", "resources"):
-            self.draft.put_by_role(key, {role: each.get(key) for role, each in said.items()})
+            self.draft.put_by_role(key, {role: each.get(key) for role, each in values.items()})
 
     def run(self, replicas: Sequence[Process], location: Location) -> object:
-        """The command of a role; a template that leaves it to the image cannot be a spec."""
+        """Return the command of a role; add a problem if it is that of the image."""
         if not replicas[0].argv or replicas[0].argv[0].startswith("-"):
             self.draft.add_problem(
-                location, f"{replicas[0].role} has no command but that of its image: write `command` into the template"
+                location, f"{replicas[0].role} has no `command`, only that of its image: add one to the template"
             )
         command = command_of(replicas, self.started)
         if isinstance(command, list):
@@ -152,7 +154,7 @@ class _Translation:
     def image(self, parameter: Parameter) -> None:
         self.put(("engine", "default"), "local", parameter, "In a cluster with `--on kubernetes`, `jobset` or `tfjob`.")
         self.put(("engine", "kubernetes", "image"), parameter.value, parameter)
-        self.put(("engine", "kubernetes", "code"), False, parameter, "The image has the code, as it had.")
+        self.put(("engine", "kubernetes", "code"), False, parameter, "The image contains the code.")
 
     def workers(self, parameter: Parameter) -> None:
         self.put(("roles", "worker", "replicas"), parameter.value, parameter)
@@ -177,13 +179,13 @@ class _Translation:
         self.put(("port",), parameter.value, parameter)
 
     def output(self, parameter: Parameter) -> None:
-        self.put(("output",), parameter.value, parameter, "OUTPUT_DIR names it, so that no program has to know it.")
+        self.put(("output",), parameter.value, parameter, "Programs find it in OUTPUT_DIR.")
 
     def claim(self, parameter: Parameter) -> None:
         if not parameter.value:
             return
         if self.template.value("create_pvc_checkpoint") or self.template.value("create_pvc"):
-            note = f"A claim of the run's own, which stays when it is over; `{parameter.value}` there."
+            note = f"A claim for the run, which is kept when the run is over; the template has `{parameter.value}`."
             self.put(("engine", "kubernetes", "output", "size"), _SIZE, parameter, note)
         else:
             self.put(("engine", "kubernetes", "output", "claim"), parameter.value, parameter)
@@ -191,7 +193,7 @@ class _Translation:
     def inspector(self, parameter: Parameter) -> None:
         if parameter.value:
             self.draft.warn(
-                parameter.location, "needs no pod of its own: `drumline inspect ID` looks at what a run has written"
+                parameter.location, "needs no pod of its own: `drumline inspect ID` shows the files of a run"
             )
 
     def tensorboard(self, parameter: Parameter) -> None:
@@ -202,7 +204,7 @@ class _Translation:
             self.put(("env", name), _value(name, str(parameter.value)), parameter)
 
     def nothing(self, parameter: Parameter) -> None:
-        """Said elsewhere, or by being here at all."""
+        """Set nothing for a parameter that is read with another, or that a spec does not need."""
 
 
 def _value(name: str, text: str) -> object:

@@ -1,4 +1,4 @@
-"""A TF_CONFIG that somebody typed, as a spec for the hosts that it names: every host and port stays where it was."""
+"""Translate a TF_CONFIG to a spec for the hosts that it names, with the same hosts and ports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.location import Location
 
-# As they stand on a host in turn: who computes first.
+# The order of roles on a host: those that compute first.
 _ROLES = ("chief", "worker", "ps", "evaluator")
 
 
@@ -21,9 +21,9 @@ def translate(
     has_evaluator: bool = False,
     model_dir: str | None = None,
 ) -> SpecDraft:
-    """The spec of a cluster of roles and addresses; `local` if all of them are this machine.
+    """Return the draft for a cluster of roles and addresses; `local` if all of them are this machine.
 
-    An evaluator may be there without an address, as in its own TF_CONFIG. Estimator takes `model_dir` from TF_CONFIG.
+    An evaluator may have no address, as in its own TF_CONFIG. Estimator reads `model_dir` from TF_CONFIG.
     """
     draft = SpecDraft("", Location(source, 1))
 
@@ -32,7 +32,7 @@ def translate(
 
     draft.put(("project",), project, draft.location)
     draft.put(("framework",), "tensorflow", draft.location)
-    note = "" if run else "TF_CONFIG does not say what its nodes run: say it here."
+    note = "" if run else "TF_CONFIG has no command: write the one that its nodes run."
     draft.put(("run",), run or "python train.py", draft.location, note)
     for role in _ROLES:
         addresses = cluster.get(role)
@@ -48,27 +48,25 @@ def translate(
             host = next(addresses[0][0] for role in _ROLES if (addresses := cluster.get(role)))
             draft.put(("roles", "evaluator", "hosts"), [host], location())
             task = Location(source, 1, ("task",))
-            draft.warn(
-                task, f"says not on which host the evaluator runs: it is put on {host}; change `hosts` to move it"
-            )
+            draft.warn(task, f"has no host for the evaluator: it runs on {host}; change `hosts` to move it")
     if model_dir is not None:
         _put_model_dir(draft, model_dir)
     if local:
-        draft.put(("engine", "default"), "local", draft.location, "All of them are this machine.")
+        draft.put(("engine", "default"), "local", draft.location, "All addresses are of this machine.")
         return draft
     hosts = dict.fromkeys(host for role in _ROLES for host, _ in cluster.get(role, ()))
     draft.put(("engine", "default"), "ssh", draft.location)
     entries = [{"host": host, "address": host} for host in hosts]
-    note = "`host` is what ssh calls it, `address` what peers and roles do: change the former where they differ."
+    note = "`host` is the name for ssh, `address` the name for replicas: change the former if they differ."
     draft.put(("engine", "ssh", "hosts"), entries, draft.location, note)
     return draft
 
 
 def _put_model_dir(draft: SpecDraft, folder: str) -> None:
-    """Put the folder that Estimator took from TF_CONFIG, which drumline writes without it, as the output."""
+    """Set the folder that Estimator reads from TF_CONFIG as the output: drumline writes TF_CONFIG without it."""
     location = Location(draft.location.source, 1, ("model_dir",))
     if "://" not in folder and folder:
-        draft.put(("output",), folder, location, "OUTPUT_DIR names it.")
+        draft.put(("output",), folder, location, "Programs find it in OUTPUT_DIR.")
     draft.warn(
         location,
         f"`{folder}` is not in the TF_CONFIG that drumline writes: pass it in the script,"

@@ -1,4 +1,4 @@
-"""A TFJob of Kubeflow, in any version of its API, and what comes with it in one file."""
+"""Translate a TFJob of Kubeflow, in any version of its API, and the other objects of its file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.spec.dialect.tracked_node import TrackedNode, warn_unread
 from drumline.spec.quantity import format_seconds
 from drumline.words import nearest
 
-# Without a limit there; here every budget has one.
+# The restart budget for a TFJob without a limit.
 MOST_RESTARTS = 10
 _VERSIONS = (
     *(f"kubeflow.org/{version}" for version in ("v1", "v1beta2", "v1beta1", "v1alpha2", "v1alpha1")),
@@ -33,14 +33,14 @@ _OF_THE_SERVER = (
 )
 _POLICIES = ("Always", "OnFailure", "Never", "ExitCode")
 _NONE = (
-    "is no TFJob, and there is none in this file; `drumline convert` takes several that belong together:"
+    "is not a TFJob, and the file contains none; convert files that belong together with one command:"
     " `drumline convert storage.yaml tfjob.yaml`"
 )
 _QUEUE = "kueue.x-k8s.io/queue-name"
 
 
 class Member(Record):
-    """A role of a TFJob, by the name that the file has for it."""
+    """A role of a TFJob; `name` is its name in the file."""
 
     name: str
     part: TrackedNode
@@ -51,7 +51,7 @@ class Member(Record):
 
 
 def translate(objects: Sequence[TrackedNode]) -> SpecDraft:
-    """The spec that a file with a TFJob comes to; raise SpecError where there is none, or not one alone."""
+    """Return the draft for a file with a TFJob; raise SpecError unless there is exactly one."""
     kinds = [(each, each.require("kind").text()) for each in objects]
     jobs = [each for each, kind in kinds if kind in _KINDS]
     if len(jobs) != 1:
@@ -64,7 +64,7 @@ def translate(objects: Sequence[TrackedNode]) -> SpecDraft:
 
 
 class _Translation:
-    """One TFJob on its way to a draft."""
+    """Translates one TFJob."""
 
     def __init__(self, job: TrackedNode, draft: SpecDraft, storage: Storage) -> None:
         self.job = job
@@ -85,7 +85,7 @@ class _Translation:
             if not self.draft.problems:
                 self.draft.add_problem(self.spec.location, "has no role with replicas: there is nothing to run")
             return
-        for read in (self.line, self.pods, self.grace, self.policies):
+        for read in (self.roles, self.pods, self.grace, self.policies):
             with self.draft.collecting_problems():
                 read(members)
         warn_unread(self.draft, self.job, self.spec)
@@ -96,7 +96,7 @@ class _Translation:
         project = re.sub(r"[^A-Za-z0-9_-]", "-", name.text())[:63].strip("-_")
         if not re.fullmatch(NAME_PATTERN, project):
             raise name.error(f"expected a name, got `{name.text()}`")
-        note = "" if project == name.text() else f"`{name.text()}` there."
+        note = "" if project == name.text() else f"The TFJob is named `{name.text()}`."
         self.draft.put(("project",), project, name.location, note)
         kind = self.job.require("kind").location
         self.draft.put(("framework",), "tensorflow", kind)
@@ -111,7 +111,7 @@ class _Translation:
         warn_unread(self.draft, metadata)
 
     def labels(self, metadata: TrackedNode) -> None:
-        """Labels and annotations of an object, which here are of everything that belongs to a run."""
+        """Set the labels and annotations of an object for all objects of the run."""
         for kind in ("labels", "annotations"):
             part = metadata.read(kind)
             for key in part.keys if part else ():
@@ -128,19 +128,19 @@ class _Translation:
                 role = ROLES.get(name.lower())
                 if role is None:
                     near = nearest(name.lower(), ROLES)
-                    raise part.error("is no role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
+                    raise part.error("is not a role of a TFJob" + (f"; did you mean `{near}`?" if near else ""))
                 if role in members:
                     raise part.error(
                         f"there is a second {role}: `Master` and `Chief` are the same"
                         if role == "chief"
-                        else "stands here twice"
+                        else "appears twice"
                     )
                 if member := self.member(name, part, role, members):
                     members[role] = member
         return {role: members[role] for role in dict.fromkeys(ROLES.values()) if role in members}
 
     def written(self) -> list[tuple[str, TrackedNode]]:
-        """Every role with its name; that without a template last, which takes the image of another."""
+        """Return every role with its name; one without a template comes last, since it uses the image of another."""
         if self.is_v1alpha1:
             items = self.spec.require("replicaSpecs").items()
             named = [(kind.text() if (kind := each.read("tfReplicaType")) else "MASTER", each) for each in items]
@@ -152,7 +152,7 @@ class _Translation:
         replicas = part.read("replicas")
         count = replicas.integer() if replicas else 1
         if count == 0:
-            self.draft.warn(part.location, "has no replicas, and is left out")
+            self.draft.warn(part.location, "has no replicas and is left out")
             return None
         image = part.read("tfImage") or self.spec.read("tfImage")
         if self.is_v1alpha1 and role == "ps" and part.read("template") is None:
@@ -166,21 +166,21 @@ class _Translation:
             policy = template.require("spec").read("restartPolicy") if self.is_v1alpha1 else part.read("restartPolicy")
             metadata = template.read("metadata")
             warn_unread(self.draft, template)
-        if (port := part.read("tfPort")) and "port" not in pod.said:
-            pod.said["port"] = port.integer(), port.location
+        if (port := part.read("tfPort")) and "port" not in pod.values:
+            pod.values["port"] = port.integer(), port.location
         part.read("IsDefaultPS")
         warn_unread(self.draft, part)
         return Member(name, part, count, policy, metadata, pod)
 
-    def line(self, members: dict[str, Member]) -> None:
-        """Who takes part: what all say alike is said once for all."""
+    def roles(self, members: dict[str, Member]) -> None:
+        """Set the roles, and their values; values that are the same for all roles are set once."""
         for role, member in members.items():
             note = (
-                f"`{member.name}` there: TensorFlow 2 knows it by this name." if member.name.lower() == "master" else ""
+                f"`{member.name}` in the TFJob; TensorFlow 2 uses this name." if member.name.lower() == "master" else ""
             )
             self.draft.put(("roles", role, "replicas"), member.replicas, member.part.location, note)
         for key in ("run", "env", "resources", "port"):
-            self.draft.put_by_role(key, {role: member.pod.said.get(key) for role, member in members.items()})
+            self.draft.put_by_role(key, {role: member.pod.values.get(key) for role, member in members.items()})
 
     def grace(self, members: dict[str, Member]) -> None:
         graces = [member.pod.grace for member in members.values() if member.pod.grace]
@@ -189,22 +189,22 @@ class _Translation:
             self.draft.put(("timeouts", "grace"), format_seconds(longest.integer()), longest.location)
 
     def pods(self, members: dict[str, Member]) -> None:
-        """What only a cluster is told: the image, and patches with everything that roles have no key for."""
+        """Set the image, and patches with everything that roles have no key for."""
         draft = self.draft
         first = members.get("worker") or next(iter(members.values()))
         image = first.pod.image
         draft.put(("engine", "kubernetes", "image"), image.text(), image.location)
-        draft.put(("engine", "kubernetes", "code"), False, image.location, "The image has the code, as it had.")
+        draft.put(("engine", "kubernetes", "code"), False, image.location, "The image contains the code.")
         taken = self.storage.mounts_of([member.pod for member in members.values()])
         patches: dict[str, Json] = {}
         for role, member in members.items():
-            patch = {**member.pod.patch, **selectors.carried(member.pod.near, self.values(members))}
+            patch = {**member.pod.patch, **selectors.carried(member.pod.scheduling, self.values(members))}
             for mount in member.pod.mounts:
                 if (mount.claim, mount.path) in taken:
                     patch = without_mount(patch, mount)
                     if not mount.plain:
                         draft.warn(
-                            mount.location, "is mounted as it is for the others: what more is said is not carried over"
+                            mount.location, "is mounted as for the other roles: its other options are not carried over"
                         )
             if member.pod.image.text() != image.text():
                 patch = _with_image(patch, member.pod.image)
@@ -222,22 +222,22 @@ class _Translation:
         self.lost_selectors(members)
 
     def lost_selectors(self, members: Mapping[str, Member]) -> None:
-        """Name every selector that took pods of this job, and takes others, or none, of a run."""
+        """Warn about every selector that selects pods of other roles in the run than in the job."""
         job, project = self.names()
         carried = self.draft.values["engine"]["kubernetes"].get("labels", {})
         own = {key: node.text for key, node in carried.items()}
-        there = {role: _labels(each) | selectors.labels_of_operator(job, each.name) for role, each in members.items()}
-        here = {role: own | selectors.labels_of_drumline(project, role) for role in members}
+        of_job = {role: _labels(each) | selectors.labels_of_operator(job, each.name) for role, each in members.items()}
+        of_run = {role: own | selectors.labels_of_drumline(project, role) for role in members}
         for member in members.values():
-            for location, message in selectors.lost(member.pod.near, there, here, self.values(members)):
+            for location, message in selectors.lost(member.pod.scheduling, of_job, of_run, self.values(members)):
                 self.draft.warn(location, message)
 
     def values(self, members: Mapping[str, Member]) -> selectors.Values:
-        """What values of the operator's labels are called here."""
+        """Return the values of drumline's labels by those of the operator."""
         return selectors.values_of(*self.names(), {each.name: role for role, each in members.items()})
 
     def names(self) -> tuple[str, str]:
-        """The job's name, and that of the project which it becomes."""
+        """Return the name of the job and that of the project."""
         metadata = self.job.require("metadata")
         name = (metadata.read("name") or metadata.require("generateName")).text()
         return name, self.draft.values["project"].text if "project" in self.draft.values else name
@@ -248,7 +248,7 @@ class _Translation:
         for metadata in written.values():
             metadata.read("creationTimestamp")
             if first and metadata.value != first.value:
-                self.draft.warn(metadata.location, "is not carried over: here all pods of a run have the same labels")
+                self.draft.warn(metadata.location, "is not carried over: all pods of a run have the same labels")
             elif metadata is first:
                 self.labels(metadata)
                 metadata.read("name")
@@ -272,39 +272,45 @@ class _Translation:
         if (clean := policy("cleanPodPolicy")) and clean.text() not in ("All", "Running"):
             if clean.text() != "None":
                 raise clean.error(f"expected one of All, Running, None, got `{clean.text()}`")
-            draft.warn(clean.location, "nobody is left running when a run is over; all logs are kept in its folder")
+            draft.warn(
+                clean.location,
+                "is not carried over: no replica runs on when a run is over, and all logs are kept in its folder",
+            )
         if ttl := policy("ttlSecondsAfterFinished"):
-            draft.warn(ttl.location, "a run leaves nothing in a cluster but claims; `drumline rm` forgets it here")
+            draft.warn(
+                ttl.location,
+                "is not carried over: a run leaves only claims in a cluster; `drumline rm` removes it on this machine",
+            )
         if (suspend := policy("suspend")) and suspend.boolean():
             draft.warn(suspend.location, "is not carried over: a run begins when it is started")
         if (dynamic := self.spec.read("enableDynamicWorker")) and dynamic.boolean():
-            draft.warn(dynamic.location, "is not carried over: everybody has the whole cluster in TF_CONFIG")
+            draft.warn(dynamic.location, "is not carried over: TF_CONFIG always lists the whole cluster")
         if scheduling := policy("schedulingPolicy"):
             self.scheduling(scheduling, sum(member.replicas for member in members.values()))
         warn_unread(draft, *places[:-1])
 
-    def scheduling(self, policy: TrackedNode, everyone: int) -> None:
-        if (least := policy.read("minAvailable")) and least.integer() != everyone:
-            self.draft.warn(least.location, "is not carried over: a line starts when all of it can")
+    def scheduling(self, policy: TrackedNode, count: int) -> None:
+        if (least := policy.read("minAvailable")) and least.integer() != count:
+            self.draft.warn(least.location, "is not carried over: a run starts when all its replicas can")
         if priority := policy.read("priorityClass"):
             self.draft.put(("engine", "kubernetes", "priority_class"), priority.text(), priority.location)
         for part in policy.unread():
-            self.draft.warn(part.location, "is of another scheduler, and not carried over")
+            self.draft.warn(part.location, "is not carried over: it is for another scheduler")
 
     def success(self, members: dict[str, Member], policy: TrackedNode | None) -> None:
-        said = policy.text() if policy else ""
-        if policy and said not in ("", "AllWorkers"):
-            raise policy.error(f"expected AllWorkers, or nothing, got `{said}`")
+        given = policy.text() if policy else ""
+        if policy and given not in ("", "AllWorkers"):
+            raise policy.error(f"expected AllWorkers, or nothing, got `{given}`")
         if "chief" in members:
-            if policy and said:
-                self.draft.warn(policy.location, "the chief decides, as it did")
+            if policy and given:
+                self.draft.warn(policy.location, "is ignored, as by the operator: the chief decides")
         elif "worker" in members:
-            decides = "all-workers" if said else "worker-0"
-            note = "" if said else "Without a chief and a successPolicy, a TFJob is over when its first worker is."
+            decides = "all-workers" if given else "worker-0"
+            note = "" if given else "Without a chief and a successPolicy, a TFJob is over when its first worker is."
             self.draft.put(("success",), decides, (policy or members["worker"].part).location, note)
 
     def restart(self, members: dict[str, Member], limit: TrackedNode | None) -> None:
-        """One policy for the line: that of who computes."""
+        """Set the restart budgets of the run from the policy of its workers, or of its chief."""
         for member in members.values():
             if member.policy and member.policy.text() not in _POLICIES:
                 raise member.policy.error(f"expected one of {', '.join(_POLICIES)}, got `{member.policy.text()}`")
@@ -315,23 +321,23 @@ class _Translation:
             own = member.policy.text() if member.policy else "Never"
             if own != name and role != "evaluator":
                 where = (member.policy or member.part).location
-                message = f"`{own}` is not carried over: a line has one policy, here `{name}` of `{first.name}`"
+                message = f"`{own}` is not carried over: a run has one policy, here `{name}` of `{first.name}`"
                 self.draft.warn(where, message)
         if name == "Never":
             if limit:
-                self.draft.warn(limit.location, "counts nothing: who never starts again has no limit")
+                self.draft.warn(limit.location, "is not carried over: with `Never` nothing restarts")
             return
         budget = min(limit.integer(), 1000) if limit else MOST_RESTARTS
-        note = f"`{name}` there."
+        note = f"The TFJob has `{name}`."
         if limit is None:
-            self.draft.warn(location, f"`{name}` has no limit there; here {MOST_RESTARTS} restarts are the most")
+            self.draft.warn(location, f"`{name}` has no limit in the TFJob; here the limit is {MOST_RESTARTS} restarts")
         if name == "Always":
             self.draft.warn(
-                location, "`Always` starts again even who has ended well; here who leaves with 0 has finished"
+                location, "`Always` restarts even a replica that exits with 0; here such a replica has finished"
             )
         for key in ("budget", "early", "out_of_memory"):
             self.draft.put(("restart", key), budget, (limit or TrackedNode(first.part.node, location)).location)
-        self.draft.note(("restart", "budget"), f"{note} The whole line starts again, unless it has parameter servers.")
+        self.draft.note(("restart", "budget"), f"{note} The whole gang restarts, unless it has parameter servers.")
         if name == "ExitCode":
             self.draft.put(("restart", "permanent"), ["1-127"], location)
 
@@ -344,6 +350,6 @@ def _with_image(patch: Json, image: TrackedNode) -> Json:
 
 
 def _labels(member: Member) -> dict[str, str]:
-    """The labels that the template of a role has."""
+    """Return the labels in the template of a role."""
     labels = member.metadata.read("labels") if member.metadata else None
     return {key: value.text() for key in labels.keys if (value := labels.read(key))} if labels else {}

@@ -1,4 +1,4 @@
-"""What only the first version of TFJob has: a list of roles, unnamed servers, and which replica decides the end."""
+"""Read what only the first version of TFJob has: servers without a template, and the replica that decides the end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.dialect.pod import Pod
 from drumline.spec.dialect.tracked_node import TrackedNode
 
-# What the operator started where a parameter server has no template: a server that reads TF_CONFIG.
+# What the operator started for a parameter server without a template: a server that reads TF_CONFIG.
 _SERVER = (
     "import tensorflow as tf; r = tf.distribute.cluster_resolver.TFConfigClusterResolver();"
     " tf.distribute.Server(r.cluster_spec(), job_name=r.task_type, task_index=r.task_id).join()"
@@ -16,18 +16,18 @@ _SERVER = (
 
 
 def server(part: TrackedNode, image: TrackedNode | None, draft: SpecDraft) -> Pod:
-    """The pod of parameter servers without a template; raise SpecError where no role has an image for it."""
+    """Return the pod of parameter servers without a template; raise SpecError if no role has an image for it."""
     if image is None:
-        raise part.error("has no `template`, and no other role has an image that it could take")
+        raise part.error("has no `template`, and no other role has an image that it could use")
     draft.warn(
         part.location,
-        f"has no `template`: as the operator did, drumline starts a server of TensorFlow, in the image {image.text()}",
+        f"has no `template`: like the operator, drumline starts a TensorFlow server in the image {image.text()}",
     )
     return Pod(image, {"run": ({"argv": ["python", "-c", _SERVER]}, part.location)}, {}, (), None, False, part.location)
 
 
 def read_end(spec: TrackedNode, roles: Collection[str], draft: SpecDraft) -> None:
-    """Put which replica decides the end of the run, and whether there is a TensorBoard."""
+    """Set which replica decides the end of the run, and whether it has a TensorBoard."""
     policy = spec.read("terminationPolicy")
     chief = policy.read("chief") if policy else None
     name = chief.read("replicaName") if chief else None
@@ -35,13 +35,11 @@ def read_end(spec: TrackedNode, roles: Collection[str], draft: SpecDraft) -> Non
     if name and name.text().upper() not in ("MASTER", "WORKER"):
         raise name.error(f"expected MASTER or WORKER, got `{name.text()}`")
     if name and index and name.text().upper() == "WORKER" and index.integer() != 0:
-        draft.warn(index.location, "is not carried over: of the workers, the first decides")
+        draft.warn(index.location, "is not carried over: the first worker decides the end of the run")
     if "worker" in roles and ("chief" not in roles or (name and name.text().upper() == "WORKER")):
         draft.put(("success",), "worker-0", (name or spec).location)
     if board := spec.read("tensorboard"):
         draft.put(("tensorboard",), True, board.location)
-        draft.warn(
-            board.location, "looks for summaries in OUTPUT_DIR here; what more is said of it is not carried over"
-        )
+        draft.warn(board.location, "reads the summaries in OUTPUT_DIR; its other keys are not carried over")
     for key in ("runtimeId", "RuntimeId"):
         spec.read(key)

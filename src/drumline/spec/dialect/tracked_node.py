@@ -1,4 +1,4 @@
-"""Objects of a cluster, read key by key: whatever nobody has taken in the end is known with its line."""
+"""Read Kubernetes objects key by key; keys that were never read can be listed with their lines."""
 
 from __future__ import annotations
 
@@ -15,60 +15,60 @@ from drumline.spec.quantity import parse_quantity
 
 
 def read_objects(root: Node, source: str) -> Iterator[TrackedNode]:
-    """The objects of a document: itself, or those of a list, as `kubectl get -o yaml` prints several."""
-    integer = TrackedNode(root, Location(source, root.line))
-    kind = integer.read("kind")
-    if "items" not in integer.keys or (kind and not kind.text().endswith("List")):
-        yield integer
+    """Yield the objects of a document: the document itself, or the items of a List."""
+    document_node = TrackedNode(root, Location(source, root.line))
+    kind = document_node.read("kind")
+    if "items" not in document_node.keys or (kind and not kind.text().endswith("List")):
+        yield document_node
         return
-    items = integer.require("items").items()
+    items = document_node.require("items").items()
     if not items:
-        raise integer.require("items").error("lists nothing")
+        raise document_node.require("items").error("is empty")
     yield from items
 
 
 def warn_unread(draft: SpecDraft, *parts: TrackedNode) -> None:
-    """Note of everything in these that nothing has taken that it is not carried over."""
+    """Add a warning for every key of these nodes that was not read: it is not carried over."""
     for rest in (rest for part in parts for rest in part.unread()):
         draft.warn(rest.location, NOT_CARRIED)
 
 
 class TrackedNode:
-    """A value and where it stands; of a mapping, it knows which keys were asked for."""
+    """A value with its location; of a mapping, it records which keys were read."""
 
     def __init__(self, node: Node, location: Location) -> None:
         self.node = node
         self.location = location
-        self._taken: dict[str, TrackedNode] = {}
+        self._read: dict[str, TrackedNode] = {}
         self._items: list[TrackedNode] | None = None
 
     def error(self, message: str) -> SpecError:
-        """The error that says this about it."""
+        """Return an error about this node."""
         return SpecError([self.location.problem(message)])
 
     @property
     def value(self) -> Any:
-        """As plain data."""
+        """Return the node as plain data."""
         return plain(self.node)
 
     @property
     def keys(self) -> list[str]:
-        """The keys of a mapping, in the order of the file."""
+        """Return the keys of a mapping, in the order of the file."""
         return [entry.key for entry in self._mapping().entries]
 
     def read(self, key: str) -> TrackedNode | None:
-        """What stands at a key, which counts as carried over from now on; None for nothing."""
-        for entry in self._mapping().entries if key not in self._taken else ():
+        """Return the value of a key and record the key as read; None if it has no value."""
+        for entry in self._mapping().entries if key not in self._read else ():
             if entry.key == key:
-                self._taken[key] = TrackedNode(
+                self._read[key] = TrackedNode(
                     entry.node, Location(self.location.source, entry.line, (*self.location.path, key))
                 )
-        found = self._taken.get(key)
+        found = self._read.get(key)
         is_null = found and isinstance(found.node, Scalar) and found.node.value is None
         return None if is_null else found
 
     def require(self, key: str) -> TrackedNode:
-        """What stands at a key that has to be there."""
+        """Return the value of a key; raise SpecError if it has none."""
         part = self.read(key)
         if part is None:
             raise TrackedNode(
@@ -78,17 +78,17 @@ class TrackedNode:
 
     @property
     def is_read(self) -> bool:
-        """Whether somebody has taken all of it."""
-        return all(key in self._taken for key in self.keys)
+        """Return whether all keys were read."""
+        return all(key in self._read for key in self.keys)
 
     def unread(self) -> Iterator[TrackedNode]:
-        """What nobody has taken yet, which is taken by it."""
+        """Yield the values of keys that were not read yet, and record them as read."""
         for key in self.keys:
-            if key not in self._taken and (part := self.read(key)):
+            if key not in self._read and (part := self.read(key)):
                 yield part
 
     def items(self) -> list[TrackedNode]:
-        """The items of a list."""
+        """Return the items of a list; raise SpecError if it is not a list."""
         if not isinstance(self.node, Sequence):
             raise self.error(f"expected a list, got {describe_node(self.node)}")
         if self._items is None:
@@ -102,25 +102,25 @@ class TrackedNode:
         return self._items
 
     def text(self) -> str:
-        """A word, a number or a line, as it was typed."""
+        """Return a scalar as the file spells it; raise SpecError if it is not a scalar."""
         if not isinstance(self.node, Scalar):
             raise self.error(f"expected text, got {describe_node(self.node)}")
         return self.node.text
 
     def integer(self) -> int:
-        """A whole number that is not negative."""
+        """Return a non-negative integer; raise SpecError if it is none."""
         if not isinstance(self.node, Scalar) or not self.node.text.isdecimal() or len(self.node.text) > 10:
             raise self.error(f"expected a whole number, got {describe_node(self.node)}")
         return int(self.node.text)
 
     def boolean(self) -> bool:
-        """Whether it says true."""
+        """Return a boolean; raise SpecError if it is none."""
         if not isinstance(self.node, Scalar) or not isinstance(self.node.value, bool):
             raise self.error(f"expected true or false, got {describe_node(self.node)}")
         return self.node.value
 
     def quantity(self) -> float:
-        """An amount as clusters write it: `500m`, `16Gi`, `1e9`."""
+        """Return a Kubernetes quantity such as `500m`, `16Gi` or `1e9`; raise SpecError if it is none."""
         amount = parse_quantity(self.node.text) if isinstance(self.node, Scalar) else None
         if amount is None:
             raise self.error(f"expected an amount such as 2, 500m or 16Gi, got {describe_node(self.node)}")

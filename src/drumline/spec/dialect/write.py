@@ -1,4 +1,4 @@
-"""A draft as the drumline.yml that a person would have written, with comments where something was decided."""
+"""Write a draft as a drumline.yml, with comments about decisions and about what is not carried over."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _WIDTH = 110
 
 
 def write(draft: SpecDraft) -> str:
-    """The spec as YAML. What could not be carried over stands at its top."""
+    """Return the spec as YAML; warnings are listed at the top."""
     text = write_yaml(plain(draft.tree()))
-    # Where each value has come to stand, nobody knows better than who reads it.
+    # The YAML is parsed again to find the line of each value.
     lines = dict(lines_of(document.parse(text.encode(), "").root))
     before: dict[int, list[str]] = {}
     for path, notes in draft.notes.items():
@@ -33,17 +33,17 @@ def write(draft: SpecDraft) -> str:
 
 def _header(draft: SpecDraft) -> list[str]:
     source = printable(draft.location.source)
-    whose = f", which was written for {draft.dialect}" if draft.dialect else ""
-    header = _comment(f"Made by `drumline convert` from {source}{whose}.")
+    origin = f", which was written for {draft.dialect}" if draft.dialect else ""
+    header = _comment(f"Made by `drumline convert` from {source}{origin}.")
     if draft.warnings:
-        header += _comment("Not as it was there:")
+        header += _comment("Differences from the original:")
         for warning in draft.warnings:
             header += _comment(str(warning), hang="  ")
     return [*header, ""]
 
 
 def _comment(text: str, indent: str = "", hang: str = "") -> list[str]:
-    # A comment must not end where its text has a line break of its own.
+    # A line break in the text must not end the comment.
     wrapped = textwrap.wrap(
         printable(text),
         _WIDTH - len(indent),

@@ -1,4 +1,4 @@
-"""Bounds of time and memory: an error in whatever goes beyond them, and everything as before behind them."""
+"""Limits of time and memory: exceeding one raises an error, and afterwards all settings are as before."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import pytest
 from drumline.spec.dialect.bounds import TooLongError, bounded
 
 
-def compute_for_ever() -> None:
+def compute_endlessly() -> None:
     while True:
         pass
 
 
-def pass_over_errors() -> None:
+def suppress_errors() -> None:
     with suppress(TooLongError):
-        compute_for_ever()
-    compute_for_ever()
+        compute_endlessly()
+    compute_endlessly()
 
 
-def test_what_computes_for_ever_is_stopped_also_if_it_passes_over_errors() -> None:
+def test_an_endless_computation_is_stopped_even_if_it_suppresses_the_error() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
     with pytest.raises(TooLongError, match=r"takes more than 0\.05 seconds"), bounded(0.05):
-        pass_over_errors()
+        suppress_errors()
     assert signal.getsignal(signal.SIGVTALRM) is before
     assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
 
 
-def test_what_takes_all_memory_is_stopped() -> None:
+def test_a_computation_that_takes_too_much_memory_is_stopped() -> None:
     before = resource.getrlimit(resource.RLIMIT_AS)
     with pytest.raises(MemoryError), bounded():
         bytearray(1 << 40)

@@ -159,8 +159,8 @@ def test_a_requirements_file_makes_an_environment_with_tensorflow_and_a_warning(
     assert plan_spec(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
     assert [warning.message for warning in warnings] == [
         (
-            "TensorFlow 1.4.0 does not run on a Python that drumline supports: on this machine the newest TensorFlow, in"
-            " the environment that `install` makes, is used; for another one, set a version from 2.5 on"
+            "TensorFlow 1.4.0 does not run on a Python that drumline supports: on this machine the newest TensorFlow,"
+            " in the environment that `install` makes, is used; for another one, set a version from 2.5 on"
         ),
         "`-r more.txt` is for this machine: in a cluster the image must contain the packages of this file",
     ]
