@@ -1,7 +1,7 @@
-"""Bad days: an HTTP proxy on loopback before a cluster's API server, which breaks what it is told to break.
+"""An HTTP proxy on loopback before a cluster's API server, which injects faults into requests.
 
-Behind it is `kubectl proxy`, which knows the cluster and its credentials, whatever they are. One request, one
-connection: whoever comes through here is always on a line that may be cut.
+It forwards to `kubectl proxy`, which has the address and credentials of the cluster. Each request has a connection of
+its own, which can be cut.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 _READ = 65536
-_FILTERED = "^$"  # nothing; else it would keep some paths to itself
+_FILTERED = "^$"  # no path; by default kubectl rejects some
 
 
 class Request(NamedTuple):
-    """What somebody asks for."""
+    """A request of a client."""
 
     method: str
     path: str  # with its query
@@ -37,19 +37,19 @@ class Request(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What happens to requests of a kind, so many times."""
+    """A fault of requests of a kind, so many times."""
 
     concerns: Callable[[Request], bool]
     times: int
-    status: int = 0  # answered instead of the server
+    status: int = 0  # the answer, instead of the server's
     headers: tuple[str, ...] = ()
     delay_seconds: float = 0.0
-    cut_bytes: int | None = None  # of the answer; then the line is cut
-    gone: bool = False  # a watch that is told 410 in its stream
+    cut_bytes: int | None = None  # of the answer, before the connection is cut
+    gone: bool = False  # answer a watch with 410 in its stream
 
 
 class Breaker:
-    """A thread that lets requests through, but for what was asked for."""
+    """A thread that forwards requests, with the faults that a test adds."""
 
     def __init__(self) -> None:
         command = ["kubectl", "proxy", "--port=0", f"--reject-paths={_FILTERED}"]
@@ -58,20 +58,20 @@ class Breaker:
         told = self._kubectl.stdout.readline()
         found = re.search(r"127\.0\.0\.1:(\d+)", told)
         assert found, told
-        self._behind = int(found[1])
+        self._upstream_port = int(found[1])
         self.port = 0
         self.seen: list[Request] = []
         self.faults: list[Fault] = []
-        self._lines: set[asyncio.StreamWriter] = set()
+        self._connections: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
-        self._place: socket.socket | None = None  # has the port while nobody serves there
+        self._reserved: socket.socket | None = None  # holds the port while the proxy does not serve
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
-        self.come_back()
+        self.serve_again()
 
     def kubeconfig(self, path: Path, namespace: str) -> Path:
-        """Write a kubeconfig by which the cluster is reached through here."""
+        """Write a kubeconfig that reaches the cluster through this proxy."""
         server = {"name": "bad", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}
         context = {"name": "bad", "context": {"cluster": "bad", "user": "bad", "namespace": namespace}}
         config = {
@@ -86,30 +86,30 @@ class Breaker:
         return path
 
     def fail(self, concerns: Callable[[Request], bool] = lambda _: True, times: int = 1, **fault: Any) -> None:
-        """Let this happen to the next requests of a kind."""
+        """Inject this fault into the next requests of a kind."""
         self.faults.append(Fault(concerns, times, **fault))
 
     def cut(self) -> None:
-        """Cut every line that is open."""
+        """Cut every open connection."""
         self._run(self._cut())
 
-    def go_away(self) -> None:
-        """Refuse connections, and cut all that there are: as when an API server restarts."""
+    def stop_serving(self) -> None:
+        """Refuse connections, and cut the open ones, as during a restart of an API server."""
         self._run(self._go_away())
 
-    def come_back(self) -> None:
-        """Be there again, at the same port."""
+    def serve_again(self) -> None:
+        """Accept connections again, at the same port."""
         self._run(self._listen())
 
     def close(self) -> None:
-        """Be gone for good."""
-        self.go_away()
+        """Stop the proxy and `kubectl proxy`."""
+        self.stop_serving()
         self._run(self._end_all())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        if self._place is not None:
-            self._place.close()
+        if self._reserved is not None:
+            self._reserved.close()
         self._kubectl.terminate()
         self._kubectl.communicate()
 
@@ -120,8 +120,8 @@ class Breaker:
         if self._server is None:
             self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, limit=1 << 20)
             self.port = self._server.sockets[0].getsockname()[1]
-            if self._place is not None:
-                self._place.close()
+            if self._reserved is not None:
+                self._reserved.close()
 
     async def _end_all(self) -> None:
         tasks = asyncio.all_tasks() - {asyncio.current_task()}
@@ -130,24 +130,24 @@ class Breaker:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _cut(self) -> None:
-        for line in [*self._lines]:
-            line.transport.abort()
+        for connection in [*self._connections]:
+            connection.transport.abort()
 
     async def _go_away(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
-            self._place = _hold(self.port)
+            self._reserved = _reserve(self.port)
         await self._cut()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._lines.add(writer)
+        self._connections.add(writer)
         try:
             await self._exchange(reader, writer)
         except (OSError, asyncio.IncompleteReadError):
             pass
         finally:
-            self._lines.discard(writer)
+            self._connections.discard(writer)
             with suppress(OSError):
                 writer.close()
 
@@ -166,14 +166,14 @@ class Breaker:
             await _answer(writer, fault)
             return
         kept = [field for field in fields if not field.lower().startswith(("connection:", "host:", "accept-encoding:"))]
-        ours = (first, f"Host: 127.0.0.1:{self._behind}", "Connection: close", *kept)
-        upstream, up = await asyncio.open_connection("127.0.0.1", self._behind)
-        self._lines.add(up)
+        ours = (first, f"Host: 127.0.0.1:{self._upstream_port}", "Connection: close", *kept)
+        upstream, up = await asyncio.open_connection("127.0.0.1", self._upstream_port)
+        self._connections.add(up)
         try:
             up.write("\r\n".join(ours).encode("latin-1") + b"\r\n\r\n" + body)
             await _pass_on(upstream, writer, fault.cut_bytes if fault else None)
         finally:
-            self._lines.discard(up)
+            self._connections.discard(up)
             up.close()
 
     def _next(self, request: Request) -> Fault | None:
@@ -184,8 +184,8 @@ class Breaker:
         return None
 
 
-def _hold(port: int) -> socket.socket:
-    """Have a port that refuses everybody, so that nobody else gets it."""
+def _reserve(port: int) -> socket.socket:
+    """Bind a port without listening: connections are refused, and no other process can take it."""
     place = socket.socket()
     place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     place.bind(("127.0.0.1", port))
@@ -194,17 +194,17 @@ def _hold(port: int) -> socket.socket:
 
 async def _answer(writer: asyncio.StreamWriter, fault: Fault) -> None:
     status = fault.status or 410
-    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "a bad day"}
+    said = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": "injected fault"}
     body: Any = {"type": "ERROR", "object": {**said, "reason": "Expired"}} if fault.gone else said
     data = json.dumps(body).encode() + b"\n"
-    line = "HTTP/1.1 200 OK" if fault.gone else f"HTTP/1.1 {status} Bad Day"
+    line = "HTTP/1.1 200 OK" if fault.gone else f"HTTP/1.1 {status} Injected Fault"
     head = (line, "Content-Type: application/json", f"Content-Length: {len(data)}", "Connection: close", *fault.headers)
     writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + data)
     await writer.drain()
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, cut_bytes: int | None) -> None:
-    """Pass an answer on as it comes, up to where it is cut."""
+    """Forward an answer as it arrives, up to `cut_bytes`."""
     passed = 0
     while data := await reader.read(_READ):
         if cut_bytes is not None and passed + len(data) > cut_bytes:

@@ -1,4 +1,4 @@
-"""A real builder with a store of its own, and a real registry on loopback."""
+"""A real builder with its own store, and a real registry on loopback."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYTHON, BUSYBOX = "docker.io/library/python:local", "docker.io/library/busybox:l
 
 
 class Store(NamedTuple):
-    """Where a builder keeps its images, as the environment that names it."""
+    """The store of a builder's images, as environment variables that select it."""
 
     environ: dict[str, str]
 
@@ -27,16 +27,16 @@ class Store(NamedTuple):
         return done.stdout
 
     def pull(self, image: str) -> None:
-        """Have one of the cluster's own images, from its file."""
+        """Import one of the cluster's own images, from its file."""
         archive = IMAGES / f"{image.removeprefix('docker.io/library/').removesuffix(':local')}.tar"
         assert archive.exists(), "`scripts/cluster/run --parts` makes it"
-        # Such a file says nothing of how it came to be, and buildah wants that of what it builds upon.
+        # Such a file has no complete history, which buildah requires of a base image.
         container = self.run("buildah", "from", f"docker-archive:{archive}").strip()
         self.run("buildah", "commit", "--quiet", "--rm", "--squash", container, image)
 
 
 def make_store(folder: Path) -> Store:
-    """A store that nobody else knows."""
+    """Return a new store with the cluster's images."""
     conf = folder / "storage.conf"
     conf.write_text(f'[storage]\ndriver = "overlay"\ngraphroot = "{folder}/graph"\nrunroot = "{folder}/run"\n')
     store = Store({**os.environ, "CONTAINERS_STORAGE_CONF": str(conf)})
@@ -47,7 +47,7 @@ def make_store(folder: Path) -> Store:
 
 @contextmanager
 def registry(folder: Path) -> Iterator[str]:
-    """Debian's registry on a free port of loopback; gives its address."""
+    """Run Debian's registry on a free port of loopback; yield its address."""
     program = shutil.which("docker-registry")
     assert program, "install docker-registry"
     with socket.create_server(("127.0.0.1", 0)) as probe:

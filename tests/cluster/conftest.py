@@ -1,4 +1,4 @@
-"""A real Kubernetes, named by KUBECONFIG: `make test-cluster` brings one up, or takes the one that is named."""
+"""A real Kubernetes, selected by KUBECONFIG; without it, `make test-cluster` starts one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from cluster.testbed import SharedNamespace
 
 
-# A request that never reached the server, which a busy machine kept waiting for ten seconds: it can be sent again.
+# On a busy machine, a request may not reach the server within ten seconds: it can be sent again.
 UNSENT = "TLS handshake timeout"
 ATTEMPTS = 5
 
@@ -32,7 +32,7 @@ class Kubectl(NamedTuple):
     program: tuple[str, ...] = ("kubectl",)
 
     def __call__(self, *words: str, given: str | None = None, check: bool = True) -> str:
-        """What it prints; that it fails is an error that says why, unless that is allowed."""
+        """Return what it prints; raise AssertionError if it fails and `check` is set."""
         command = (*self.program, "-n", self.namespace, *words)
         for _ in range(ATTEMPTS):
             done = subprocess.run(command, input=given, capture_output=True, text=True, check=False)
@@ -43,20 +43,20 @@ class Kubectl(NamedTuple):
         return done.stdout
 
     def items(self, kinds: str, selector: str = "") -> list[dict[str, Any]]:
-        """The objects of these kinds."""
+        """Return the objects of these kinds."""
         chosen = ("-l", selector) if selector else ()
         found: list[dict[str, Any]] = json.loads(self("get", kinds, *chosen, "-o", "json"))["items"]
         return found
 
     def make_namespace(self) -> None:
-        """Make it, with what the cluster's controllers put into each a moment later: pods need the account."""
+        """Create it, and wait for the objects that controllers add: pods need the service account."""
         self("create", "namespace", self.namespace)
         theirs = ("serviceaccount/default", "configmap/kube-root-ca.crt")
-        for each in theirs:  # one by one: kubectl waits for no two that are both missing
+        for each in theirs:  # one by one: kubectl cannot wait for two missing objects
             self("wait", each, "--for=create", f"--timeout={PATIENCE_SECONDS:.0f}s")
 
     def until_said(self, is_all: Callable[[str], bool], *words: str) -> str:
-        """Wait until a log says so, and return it: a node writes the end of one a moment after its container's."""
+        """Wait until a log is as expected, and return it: its end is written a moment after the container's end."""
         said = ""
 
         def look() -> bool:
@@ -71,30 +71,30 @@ class Kubectl(NamedTuple):
         return said
 
     def make_quota(self, name: str, hard: str) -> None:
-        """Make a quota, and wait until it is counted: before that nothing at all is let in."""
+        """Create a quota, and wait until it is counted: before, the server admits no pod."""
         self("create", "quota", name, f"--hard={hard}")
         resource, _, amount = hard.partition("=")
         counted = f"--for=jsonpath={{.status.hard.{resource}}}={amount}"
         self("wait", f"quota/{name}", counted, f"--timeout={PATIENCE_SECONDS:.0f}s")
 
     def until_may(self, account: str, verb: str, resource: str) -> None:
-        """Wait until an account of the namespace may do this, which a server heeds a moment after it took the role."""
-        who = f"--as=system:serviceaccount:{self.namespace}:{account}"
-        wait_until(lambda: self("auth", "can-i", verb, resource, who, check=False).strip() == "yes")
+        """Wait until an account has a permission, which takes effect a moment after the role is created."""
+        account = f"--as=system:serviceaccount:{self.namespace}:{account}"
+        wait_until(lambda: self("auth", "can-i", verb, resource, account, check=False).strip() == "yes")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def cluster() -> str:
-    """The kubeconfig's path."""
+    """Return the kubeconfig's path."""
     named = os.environ.get("KUBECONFIG")
     if not named:
-        pytest.exit("no cluster is named by KUBECONFIG; `make test-cluster` brings one up", returncode=2)
+        pytest.exit("KUBECONFIG is not set; `make test-cluster` starts a cluster", returncode=2)
     return named
 
 
 @pytest.fixture
 def kubectl(cluster: str) -> Iterator[Kubectl]:
-    """kubectl in a namespace of the test's own, which goes with it."""
+    """Yield kubectl in a new namespace, which is deleted after the test."""
     talk = Kubectl(f"drumline-{uuid.uuid4().hex[:8]}")
     talk.make_namespace()
     yield talk
@@ -103,7 +103,7 @@ def kubectl(cluster: str) -> Iterator[Kubectl]:
 
 @pytest.fixture
 def breaker(cluster: str) -> Iterator[Breaker]:
-    """A line to the cluster on which things go wrong."""
+    """Yield a proxy to the cluster that injects faults."""
     del cluster
     made = Breaker()
     yield made
@@ -112,7 +112,7 @@ def breaker(cluster: str) -> Iterator[Breaker]:
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """A home and a project; whatever was started there has ended when the test has."""
+    """Yield a home and a project; no process of them is left after the test."""
     made = Workspace(tmp_path / "workspace")
     try:
         yield made
@@ -123,14 +123,14 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def namespace(kubectl: Kubectl) -> str:
-    """A namespace of the test's own."""
+    """Return the namespace of the test."""
     return kubectl.namespace
 
 
 @pytest.fixture(scope="session")
 def shared_namespace(cluster: str) -> Iterator[SharedNamespace]:
-    """A namespace for all tests that share one, with gates that they can open."""
-    from cluster.testbed import SharedNamespace  # noqa: PLC0415 - it knows this module
+    """Yield a namespace for all tests that share one, with gates that they can open."""
+    from cluster.testbed import SharedNamespace  # noqa: PLC0415 - it imports this module
 
     kubectl = Kubectl(f"contract-{uuid.uuid4().hex[:8]}")
     kubectl.make_namespace()

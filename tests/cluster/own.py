@@ -1,4 +1,4 @@
-"""A cluster of a test's own, beside the one that tests share: two bare nodes, for what must not happen to others."""
+"""A cluster for one test, beside the shared one: two bare nodes, for faults that must not affect other tests."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ _UP_SECONDS = 300.0
 
 
 class OwnCluster:
-    """Where it is, how it is reached, and how parts of it come to an end and back."""
+    """A cluster with programs that can be killed and started again."""
 
     def __init__(self, folder: Path, inside: int) -> None:
         self.folder = folder
         self.kubeconfig = folder / "admin.conf"
-        self.beside = ("nsenter", f"--net=/proc/{inside}/ns/net", "--")  # in its network, and else here
+        self.beside = ("nsenter", f"--net=/proc/{inside}/ns/net", "--")  # in its network namespace only
         self._inside = ("nsenter", "-t", str(inside), "-n", "-m", "-p", "--")
 
     def kill(self, *parts: str) -> None:
-        """KILL these of its programs."""
+        """Send SIGKILL to these of its programs."""
         pids = [(self.folder / "pid" / part).read_text().strip() for part in parts]
         subprocess.run([*self._inside, "kill", "-KILL", *pids], check=True)
 
     def kill_node(self, number: int) -> None:
-        """Have a node die with all that runs on it."""
+        """Kill a node with all its processes."""
         self.kill(f"kubelet{number}", f"containerd{number}")
         wait_until(lambda: not self._kill_all(self._pids(number)))
 
     def begin_again(self, part: str) -> None:
-        """Start one of its programs as it was started before."""
+        """Start one of its programs with the same command again."""
         words = (self.folder / "command" / part).read_text()
         script = (
             f"exec setsid {words} >>{self.folder}/log/{part}.log 2>&1 </dev/null & echo $! >{self.folder}/pid/{part}"
@@ -42,7 +42,7 @@ class OwnCluster:
         subprocess.run([*self._inside, "bash", "-c", script], check=True)
 
     def node_log(self, number: int, pod_begins: str) -> bytes:
-        """What a container has written by now, as its node keeps it: nobody else has to answer for that."""
+        """Return the log of a container so far, from the node's file, which needs no server."""
         files = sorted((self.folder / f"node{number}" / "pod-logs").glob(f"*{pod_begins}*/replica/*.log"))
         return b"".join(path.read_bytes() for path in files)
 
@@ -52,20 +52,20 @@ class OwnCluster:
         return bool(pids)
 
     def _pids(self, number: int) -> list[str]:
-        """Whoever runs in a node's containers, by the group that all of them are in."""
+        """Return the pids in a node's containers, from the cgroup of the node."""
         groups = Path("/sys/fs/cgroup")
         groups = groups / "memory" if (groups / "memory").is_dir() else groups
         files = (groups / f"{self.folder.name}-node{number}").rglob("cgroup.procs")
         found = []
         for file in files:
-            with suppress(OSError):  # a group that goes while it is looked at has nobody in it
+            with suppress(OSError):  # a cgroup that is removed meanwhile has no process
                 found += file.read_text().split()
         return found
 
 
 @contextmanager
 def own_cluster() -> Iterator[OwnCluster]:
-    """Bring one up for the block; nothing of it is left then."""
+    """Run a cluster for the block; nothing of it is left afterwards."""
     env = {name: value for name, value in os.environ.items() if name not in ("DRUMLINE_CLUSTER", "KUBECONFIG")}
     process = subprocess.Popen(
         [_SCRIPT, "sh", "-c", 'echo "$DRUMLINE_CLUSTER"; exec cat'],
@@ -78,14 +78,14 @@ def own_cluster() -> Iterator[OwnCluster]:
     assert process.stdout
     try:
         folder = process.stdout.readline().strip()
-        assert folder, "it did not come up"
+        assert folder, "the cluster did not start"
         yield OwnCluster(Path(folder), _inside(process.pid))
     finally:
         process.communicate(timeout=_UP_SECONDS)
 
 
 def _inside(pid: int) -> int:
-    """The first of a chain of processes that is in a world of its own."""
+    """Return the first process of a chain of children that is in its own pid namespace."""
     while Path(f"/proc/{pid}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink():
         pid = int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
     return pid

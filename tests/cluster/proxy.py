@@ -1,4 +1,4 @@
-"""Requests to the API of the cluster through one `kubectl proxy`: every kubectl is a large program of its own."""
+"""Requests to the API of the cluster through one `kubectl proxy`, which is faster than starting kubectl for each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from urllib.request import urlopen
 
 from scaffold.waiting import PATIENCE_SECONDS
 
-_BAD_GATEWAY = 502  # the proxy did not reach the server, which a busy machine kept waiting: it can be asked again
+_BAD_GATEWAY = 502  # on a busy machine the proxy may not reach the server: the request can be sent again
 _ATTEMPTS = 5
 
 

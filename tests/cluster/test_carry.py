@@ -1,4 +1,4 @@
-"""What a run leaves on its volumes: looked at, copied and removed, over two nodes with a real provisioner."""
+"""Volumes of an ended run are read, copied and removed, over two nodes with a real provisioner."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SHARED = "output: {size: 64MiB, class: shared, access: ReadWriteMany}"
 
 
 class Run(NamedTuple):
-    """A run as it is when it is over: its claims are there, and nothing else of it."""
+    """An ended run: only its claims are left."""
 
     home: Path
     plan: Plan
@@ -56,7 +56,7 @@ class Run(NamedTuple):
         return done.returncode, done.stdout, done.stderr
 
     def visitors(self) -> list[str]:
-        """The pods that look at volumes, and are not on their way out."""
+        """Return the pods that read volumes, without those that are being deleted."""
         found = self.kubectl.items("pods", INSPECTS)
         return [each["metadata"]["name"] for each in found if "deletionTimestamp" not in each["metadata"]]
 
@@ -80,7 +80,7 @@ def run(request: pytest.FixtureRequest, tmp_path: Path, kubectl: Kubectl) -> Run
     return make_run(tmp_path, kubectl, request.param)
 
 
-def test_a_volume_is_looked_at_and_copied_from_and_to(run: Run, tmp_path: Path) -> None:
+def test_a_volume_is_inspected_and_copied_from_and_to(run: Run, tmp_path: Path) -> None:
     script = "pwd; echo $OUTPUT_DIR; mkdir checkpoint; echo 7 > checkpoint/step"
     code, out, err = run.drumline("inspect", "1", "sh", "-c", script)
     assert (code, out) == (0, "/drumline/output\n/drumline/output\n"), err
@@ -111,12 +111,12 @@ def test_a_volume_is_looked_at_and_copied_from_and_to(run: Run, tmp_path: Path) 
     assert run.visitors() == []
 
 
-def test_what_is_piped_in_is_run_by_a_shell(run: Run) -> None:
+def test_standard_input_is_run_by_a_shell(run: Run) -> None:
     code, out, err = run.drumline("inspect", "1", given="echo one\necho two")
     assert (code, out) == (0, "one\ntwo\n"), err
 
 
-def test_volumes_are_deleted_only_when_somebody_says_so(run: Run) -> None:
+def test_volumes_are_deleted_only_with_confirmation(run: Run) -> None:
     claim = names.output_claim(run.plan)
     assert claim
     assert run.drumline("inspect", "1", "true")[0] == 0
@@ -129,7 +129,7 @@ def test_volumes_are_deleted_only_when_somebody_says_so(run: Run) -> None:
     assert run.kubectl.items("pvc") == []
 
 
-def test_rm_leaves_volumes_alone_and_says_so(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_rm_without_volumes_keeps_them_and_says_so(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SHARED)
     code, out, err = run.drumline("rm", "1")
     assert (code, out) == (0, "removed run 1\n")
@@ -138,7 +138,7 @@ def test_rm_leaves_volumes_alone_and_says_so(tmp_path: Path, kubectl: Kubectl) -
 
 
 def holding(run: Run, claim: str, node: str | None = None) -> str:
-    """A pod as a training has one: it holds the volume."""
+    """Create a pod that uses the volume, as a training does."""
     pod: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -164,7 +164,7 @@ def holding(run: Run, claim: str, node: str | None = None) -> str:
     return "holder"
 
 
-def test_while_training_has_a_volume_for_one_node_nobody_looks_at_it(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_a_volume_for_one_node_cannot_be_inspected_while_training_uses_it(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
     claim = names.output_claim(run.plan) or ""
     holding(run, claim)
@@ -176,7 +176,7 @@ def test_while_training_has_a_volume_for_one_node_nobody_looks_at_it(tmp_path: P
     assert run.drumline("inspect", "1", "cat", "held")[:2] == (0, "held\n")
 
 
-def test_a_shared_volume_is_looked_at_while_it_is_written_on_another_node(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_a_shared_volume_can_be_inspected_while_another_node_writes_it(tmp_path: Path, kubectl: Kubectl) -> None:
     nodes = [each["metadata"]["name"] for each in kubectl.items("nodes")]
     assert len(nodes) > 1
     output = f"{SHARED}, node_selector: {{kubernetes.io/hostname: {nodes[1]}}}"
@@ -187,7 +187,7 @@ def test_a_shared_volume_is_looked_at_while_it_is_written_on_another_node(tmp_pa
 
 @contextmanager
 def looking(run: Run) -> Iterator[subprocess.Popen[str]]:
-    """A command that looks at a volume for long, and has begun to."""
+    """Start a long command that inspects a volume; return when it runs."""
     words = [sys.executable, "-m", "drumline", "inspect", "1", "sh", "-c", "echo up; sleep 600"]
     env = {**os.environ, "DRUMLINE_HOME": str(run.home)}
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True) as command:
@@ -198,7 +198,7 @@ def looking(run: Run) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_whoever_is_interrupted_leaves_no_pod(tmp_path: Path, kubectl: Kubectl, number: int) -> None:
+def test_an_interrupted_command_leaves_no_pod(tmp_path: Path, kubectl: Kubectl, number: int) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
     with looking(run) as command:
         command.send_signal(number)
@@ -206,7 +206,7 @@ def test_whoever_is_interrupted_leaves_no_pod(tmp_path: Path, kubectl: Kubectl, 
     assert run.visitors() == []
 
 
-def test_the_pod_of_who_was_killed_ends_and_is_swept_away_by_the_next(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_the_pod_of_a_killed_command_ends_and_is_removed_by_the_next_command(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
     with looking(run) as command:
         command.kill()
@@ -216,7 +216,7 @@ def test_the_pod_of_who_was_killed_ends_and_is_swept_away_by_the_next(tmp_path: 
     assert run.visitors() == []
 
 
-def test_who_may_not_run_commands_in_pods_is_told_so(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_a_missing_permission_to_run_commands_in_pods_is_reported(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
     rules = {"apiGroups": [""], "resources": ["pods", "persistentvolumeclaims"], "verbs": ["*"]}
     role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "looker"}}
@@ -282,7 +282,7 @@ def test_a_run_without_a_volume_says_that_nothing_is_left(tmp_path: Path, kubect
     assert err.startswith("error: run 1 has no volume: its output was deleted with its pods")
 
 
-def test_an_image_that_is_not_there_is_said(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_a_missing_image_is_reported(tmp_path: Path, kubectl: Kubectl) -> None:
     never = "pod: {containers: [{name: replica, imagePullPolicy: Never}]}"
     run = make_run(tmp_path, kubectl, f"{SINGLE}, {never}", image="none:1")
     code, _, err = run.drumline("inspect", "1", "true")

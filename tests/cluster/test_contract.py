@@ -1,4 +1,4 @@
-"""The contract that every engine keeps, on a real cluster."""
+"""The contract of all engines, on a real cluster."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _NO_DATA = "a pod begins when its data are there, and the helper that makes them
 _ALL_NAMES = "a pod begins when the names of all are known"
 EXCEPTIONS: Exceptions = {
     "test_build": "an image has its environment",
-    "test_observation": "drumline does not look into pods: there are no pulses, sockets and stacks of their replicas",
-    "test_faults": "replicas in pods cannot be hurt by drumline",
+    "test_observation": "drumline does not observe processes in pods: there are no pulses, sockets and stacks",
+    "test_faults": "drumline injects no faults into replicas in pods",
     "test_serve": "TensorBoard does not run in the cluster",
     "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",
     "test_a_line_that_was_only_looked_at_holds_nothing": "the connections to the cluster are descriptors",
@@ -40,13 +40,13 @@ globals().update(contract_tests())
 def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
-    """A place to try the engine."""
+    """Yield a testbed of the engine."""
     excuse(request, EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace)
     yield from occupy(place, place.describe)
 
 
-def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+def test_the_exit_of_a_replica_that_ended_before_the_stop_is_kept(testbed: KubernetesTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(code=3), LASTING)
     recorder.start()
     recorder.until(lambda: worker(1) in recorder.starts())
@@ -57,7 +57,7 @@ def test_who_had_ended_before_the_line_was_stopped_ended_as_it_did(testbed: Kube
 
 
 @pytest.mark.parametrize("grace_seconds", [0, 60])
-def test_who_is_stopped_before_it_runs_ends_once_and_says_so(
+def test_a_replica_that_is_stopped_before_it_runs_has_one_exit_that_is_no_success(
     testbed: KubernetesTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
     recorder = watch(testbed, tmp_path, *[LASTING] * 5)

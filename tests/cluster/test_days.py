@@ -1,6 +1,6 @@
-"""Whole runs on bad days: an API server that is cut off, slow, busy or away, and a supervisor that is killed.
+"""Whole runs with faults: an API server that is cut off, slow, busy or unavailable, and a supervisor that is killed.
 
-Each state is told once, and every line is there once.
+Each state is reported once, and every log line is there once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ for number in range({LINES}):
 
 @pytest.fixture
 def workspace(workspace: Workspace, tmp_path: Path, breaker: Breaker, kubectl: Kubectl) -> Workspace:
-    """A workspace whose way to the cluster goes through the breaker."""
+    """Return a workspace that reaches the cluster through the breaker."""
     workspace.env["KUBECONFIG"] = str(breaker.kubeconfig(tmp_path / "kubeconfig", kubectl.namespace))
     workspace.write("train.py", SCRIPT)
     return workspace
@@ -47,7 +47,7 @@ def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
 
 
 def check(run: Run, kubectl: Kubectl, *, supervisors: int = 1) -> None:
-    """Everybody ended once, with 0, and was seen by each supervisor; every line is there once; nothing is left."""
+    """Check that each replica exited once, with 0, every log line is there once, and nothing is left."""
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
     starts = Counter(str(event.replica) for event in run.events if isinstance(event, ReplicaStarted))
     assert all(1 <= starts[worker] <= supervisors for worker in ("worker.0", "worker.1")), starts
@@ -63,7 +63,7 @@ def is_watch(request: Request) -> bool:
     return request.is_watch
 
 
-def test_lines_that_are_cut_again_and_again(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_connections_that_are_cut_repeatedly(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
     run = train(workspace, kubectl)
     for number in range(0, LINES - 20, 10):
         wait_line(run, "worker.1", number)
@@ -71,24 +71,26 @@ def test_lines_that_are_cut_again_and_again(workspace: Workspace, kubectl: Kubec
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_away_while_it_restarts(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_an_api_server_that_is_unavailable_during_a_restart(
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker
+) -> None:
     run = train(workspace, kubectl)
     wait_line(run, "worker.0", 20)
-    breaker.go_away()
+    breaker.stop_serving()
     first = ("-l", "drumline.dev/role=worker,drumline.dev/index=0", "-c", "replica")
     wait_until(lambda: "line 100\n" in kubectl("logs", *first, "--tail=-1", check=False), LONG_SECONDS)
-    breaker.come_back()
+    breaker.serve_again()
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_away_when_everybody_ends(
+def test_an_api_server_that_is_unavailable_when_all_replicas_end(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker
 ) -> None:
     run = train(workspace, kubectl)
     wait_line(run, "worker.0", LINES - 30)
-    breaker.go_away()
+    breaker.stop_serving()
     kubectl("wait", "pods", "--all", "--for=jsonpath={.status.phase}=Succeeded", f"--timeout={LONG_SECONDS:.0f}s")
-    breaker.come_back()
+    breaker.serve_again()
     check(run, kubectl)
 
 
@@ -112,7 +114,7 @@ def test_an_api_server_that_is_busy_slow_and_forgetful(
     check(run, kubectl)
 
 
-def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_a_supervisor_that_is_killed_repeatedly(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
     run = train(workspace, kubectl)
     for number in (10, 30, 50, 70):
         wait_line(run, "worker.1", number)
@@ -122,7 +124,9 @@ def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, kubec
     check(run, kubectl, supervisors=5)
 
 
-def test_a_supervisor_that_returns_when_all_is_over_finds_all_there(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_a_supervisor_that_returns_after_the_end_of_all_replicas_finds_all_logs(
+    workspace: Workspace, kubectl: Kubectl
+) -> None:
     run = train(workspace, kubectl)
     wait_line(run, "worker.1", 30)
     run.kill_supervisor()
@@ -146,7 +150,7 @@ def pod_of(kubectl: Kubectl, index: int) -> str:
     return str(pod["metadata"]["name"])
 
 
-def test_who_is_evicted_is_preempted_and_the_line_starts_again(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_an_evicted_replica_is_preempted_and_the_gang_starts_again(workspace: Workspace, kubectl: Kubectl) -> None:
     workspace.write("train.py", f"import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(0))\n{SCRIPT}")
     run = train(workspace, kubectl, "restart: {budget: 0, preempted: 1}")
     for worker in ("worker.0", "worker.1"):
@@ -159,7 +163,7 @@ def test_who_is_evicted_is_preempted_and_the_line_starts_again(workspace: Worksp
     assert run.log("worker.0", 1) == b"".join(b"line %d\n" % number for number in range(LINES))
 
 
-def test_who_is_deleted_says_so_and_its_log_stays(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_the_deletion_of_a_pod_is_reported_and_its_log_is_kept(workspace: Workspace, kubectl: Kubectl) -> None:
     run = train(workspace, kubectl)
     wait_line(run, "worker.1", 10)
     kubectl("delete", "pod", pod_of(kubectl, 1), "--wait=false")

@@ -1,4 +1,4 @@
-"""Files of older systems on a real cluster: what they are rendered to is taken, and they train as they stand."""
+"""Files of older systems on a real cluster: their rendered objects are accepted, and they train unchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ FILES = {"riseml.yml": GUIDE, "tfjob.yaml": TFJOB, "tfjob-v1.yaml": TFJOB_V1, "t
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_every_file_is_rendered_to_what_a_server_takes(kubectl: Kubectl, tmp_path: Path, name: str) -> None:
+def test_the_rendered_objects_of_every_file_are_accepted_by_a_server(
+    kubectl: Kubectl, tmp_path: Path, name: str
+) -> None:
     (tmp_path / name).write_text(FILES[name].replace("namespace: kubeflow", f"namespace: {kubectl.namespace}"))
     for kind in KINDS:
         text = render(tmp_path, name, "--on", kind, "--run-id", "4")
@@ -28,7 +30,7 @@ def test_the_three_passes_of_the_template_go_through_kubectl(
     kubectl: Kubectl, tmp_path: Path, workspace: Workspace
 ) -> None:
     assert workspace.run("init", "--template", "kubernetes-jinja", str(tmp_path / "mnist")).code == 0
-    # One word, as the template's parameter is: what follows `-c` may stand right behind it.
+    # One word, like the template's parameter: the text after `-c` may follow without a blank.
     script = (
         "-cimport json, os; index = json.loads(os.environ['TF_CONFIG'])['task']['index'];"
         " print(index, file=open(os.environ['OUTPUT_DIR'] + '/model', 'w'))"
@@ -38,7 +40,9 @@ def test_the_three_passes_of_the_template_go_through_kubectl(
     def make(*words: str) -> list[str]:
         given = ("-p", f"image={IMAGE}", "-p", f"script={script}", *words)
         text = render(tmp_path / "mnist", "myjob.template.jinja", *given)
-        here = text.replace("image: busybox", f"image: {IMAGE}").replace('["python", ', '["python3", ')  # what there is
+        here = text.replace("image: busybox", f"image: {IMAGE}").replace(
+            '["python", ', '["python3", '
+        )  # the image of the tests
         return kubectl("create", "--validate=strict", "-o", "name", "-f", "-", given=here).split()
 
     assert make(*inspector) == ["persistentvolumeclaim/pvc-demo"]
@@ -52,7 +56,7 @@ def test_the_three_passes_of_the_template_go_through_kubectl(
 
 
 def trio(*, operated: bool) -> str:
-    """Claims, the Job that fills one, and a TFJob whose workers have somebody beside them."""
+    """Return claims, the Job that fills one, and a TFJob with sidecar containers beside its workers."""
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("data", "model")]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "model")]
     claims = [
@@ -96,7 +100,7 @@ def trio(*, operated: bool) -> str:
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])
-def test_storage_download_and_training_run_as_they_stand(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+def test_storage_download_and_training_run_unchanged(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     workspace.write("trio.yaml", trio(operated=kind == "tfjob"))
     answer = workspace.run("train", "trio.yaml", "--on", kind, "-n", kubectl.namespace, seconds=240)
     assert answer.code == 0, answer.out + answer.err

@@ -1,4 +1,4 @@
-"""A minute without an API server, and then a node that dies: for real, in a cluster of the test's own."""
+"""A minute without an API server, and then the loss of a node, in a cluster for this test."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ engine:
                 topologyKey: kubernetes.io/hostname
                 labelSelector: {matchLabels: {drumline.dev/role: worker}}
 """
-# As long as it may take in the first attempt, and a moment in the second.
+# Long in the first attempt, and short in the second.
 SCRIPT = f"""
 import os, time
 for number in range([100000, 8][int(os.environ["DRUMLINE_ATTEMPT"])]):
@@ -51,13 +51,13 @@ def numbered(number: int) -> list[bytes]:
 
 
 def nodes(run: Run, attempt: int) -> dict[str, str]:
-    """Where everybody of an attempt was started."""
+    """Return the node of each replica of an attempt."""
     starts = [each for each in run.events if isinstance(each, ReplicaStarted) and each.attempt == attempt]
     return {str(each.replica): each.note.removeprefix("on ") for each in starts}
 
 
-def be_without_a_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
-    """The line goes on, nobody is taken for lost, and what was written meanwhile comes when it is back."""
+def stop_api_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
+    """Check that the run continues, no replica counts as lost, and logs are complete after the server's return."""
     before = len(lines(run.log("worker.0")))
     cluster.kill("apiserver")
     there = f"{before + 60 * PER_SECOND}\n".encode()
@@ -68,10 +68,10 @@ def be_without_a_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
     assert not any(isinstance(event, ReplicaExited) for event in run.events)
 
 
-@pytest.mark.timeout(2400)  # four minutes where nobody else is at work
-def test_a_minute_without_an_api_server_and_then_a_node_that_dies(workspace: Workspace) -> None:
+@pytest.mark.timeout(2400)  # four minutes on an idle machine
+def test_a_minute_without_an_api_server_and_then_the_loss_of_a_node(workspace: Workspace) -> None:
     if "DRUMLINE_CLUSTER" not in os.environ:
-        pytest.skip("a cluster of its own is brought up where the one for all tests was, by scripts/cluster/run")
+        pytest.skip("needs the shared cluster to be started by scripts/cluster/run")
     with own_cluster() as cluster:
         workspace.env["KUBECONFIG"] = str(cluster.kubeconfig)
         workspace.before = cluster.beside
@@ -80,11 +80,11 @@ def test_a_minute_without_an_api_server_and_then_a_node_that_dies(workspace: Wor
         wait_until(lambda: all(b"line 4\n" in run.log(f"worker.{index}") for index in (0, 1)), LONG_SECONDS)
         at = nodes(run, 0)
         assert sorted(at.values()) == ["node1", "node2"]
-        be_without_a_server_for_a_minute(cluster, run)
+        stop_api_server_for_a_minute(cluster, run)
 
         (dead,) = (worker for worker, node in at.items() if node == "node2")
         written = len(lines(cluster.node_log(2, dead.replace(".", "-"))))
-        wait_until(lambda: len(lines(run.log(dead))) >= written, LONG_SECONDS)  # what comes now nobody may ever ask for
+        wait_until(lambda: len(lines(run.log(dead))) >= written, LONG_SECONDS)  # later lines may never be read
         cluster.kill_node(2)
         run.wait_for(Phase.FINISHED, LONG_SECONDS)
 

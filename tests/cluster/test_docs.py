@@ -1,4 +1,4 @@
-"""Every command that README and docs show for a cluster is typed on a real one, and prints what they show."""
+"""Every command that README and docs show for a cluster is run on a real one, and prints what they show."""
 
 from __future__ import annotations
 
@@ -16,9 +16,7 @@ SHOWN = [page for page in PAGES if any("cluster" in block.marks for block in rea
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_tells_you_to_type_on_a_cluster_prints_what_it_shows(
-    page: Path, tmp_path: Path, kubectl: Kubectl
-) -> None:
+def test_the_commands_of_a_page_for_a_cluster_print_what_it_shows(page: Path, tmp_path: Path, kubectl: Kubectl) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(Path(os.environ["KUBECONFIG"]).read_bytes())
     kubectl("--kubeconfig", str(kubeconfig), "config", "set-context", "--current", "--namespace", kubectl.namespace)

@@ -1,4 +1,4 @@
-"""`drumline doctor` on a real cluster, as its administrator and as somebody who may do little."""
+"""`drumline doctor` on a real cluster, with the rights of an administrator and with few rights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def doctor(folder: Path, *words: str, kubeconfig: Path | None = None) -> tuple[i
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
-def test_whoever_may_do_everything_hears_that_all_is_there(kubectl: Kubectl, tmp_path: Path, engine: str) -> None:
+def test_with_all_rights_everything_is_ok(kubectl: Kubectl, tmp_path: Path, engine: str) -> None:
     spec = SPEC.replace("ENGINE", engine).replace("OPTIONS", "output: {size: 1GiB}")
     (tmp_path / "drumline.yml").write_text(spec)
     code, found = doctor(tmp_path, "--on", engine, "-n", kubectl.namespace)
@@ -45,7 +45,7 @@ def test_whoever_may_do_everything_hears_that_all_is_there(kubectl: Kubectl, tmp
     assert found["image builder"]["words"]
 
 
-def test_what_is_missing_comes_with_what_to_do(tmp_path: Path) -> None:
+def test_missing_objects_are_reported_with_hints(tmp_path: Path) -> None:
     options = "namespace: drumline-not-there, output: {size: 1GiB, class: no-such-class}, node_selector: {no: such}"
     (tmp_path / "drumline.yml").write_text(SPEC.replace("ENGINE", "kubernetes").replace("OPTIONS", options))
     code, found = doctor(tmp_path)
@@ -63,7 +63,7 @@ def test_a_gang_that_no_node_can_hold_is_named(kubectl: Kubectl, tmp_path: Path)
     assert "worker.0 and 1 more" in found["room"]["words"]
 
 
-def test_somebody_with_few_rights_hears_which_are_missing_and_how_to_get_them(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_missing_rights_are_reported_with_a_hint_that_grants_them(kubectl: Kubectl, tmp_path: Path) -> None:
     kubectl("create", "serviceaccount", "ann")
     kubectl("create", "role", "ann", "--verb=get,list,watch", "--resource=pods,configmaps")
     kubectl("create", "rolebinding", "ann", "--role=ann", f"--serviceaccount={kubectl.namespace}:ann")
@@ -89,7 +89,7 @@ def test_somebody_with_few_rights_hears_which_are_missing_and_how_to_get_them(ku
     assert code == 0
 
 
-def test_a_cluster_that_is_away_is_one_line(tmp_path: Path) -> None:
+def test_an_unreachable_cluster_is_reported_in_one_line(tmp_path: Path) -> None:
     config = {
         "apiVersion": "v1",
         "kind": "Config",

@@ -1,4 +1,4 @@
-"""Whole runs on a real cluster, by the command line, on good days and on bad ones."""
+"""Whole runs on a real cluster, by the command line, with and without faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scaffold.workspace import Run, Workspace
 
 KINDS = ("kubernetes", "jobset", "tfjob")
 KEPT = "pods,jobs,services,configmaps,secrets,networkpolicies,jobsets,tfjobs"
-# Both last until they are told to go: by TERM, or by `let_go`.
+# Both run until they are ended: by TERM, or by `let_go`.
 WAITS = "until [ -e /tmp/go ]; do sleep 0.1; done"
 LASTS = "trap 'exit 0' TERM; while :; do sleep 0.1; done"
 
@@ -32,7 +32,7 @@ def spec(namespace: str, rest: str, kind: str = "kubernetes", image: str = "pyth
 
 
 def left(kubectl: Kubectl) -> set[str]:
-    """Everything that is in the namespace."""
+    """Return all objects of the namespace."""
     return {f"{each['kind']}/{each['metadata']['name']}" for each in kubectl.items(KEPT)}
 
 
@@ -41,22 +41,22 @@ def until_said(run: Run, replica: str, text: bytes, attempt: int = 0) -> None:
 
 
 def let_go(run: Run, kubectl: Kubectl, index: int, *, check: bool = True) -> None:
-    """Let a worker of the first attempt go on that waits."""
-    life = Incarnation(ReplicaId("worker", index), 0, 0)
+    """Let a waiting worker of the first attempt continue."""
+    incarnation = Incarnation(ReplicaId("worker", index), 0, 0)
     pods = {
         incarnation_of(run.folder.plan(), pod["metadata"]): pod["metadata"]["name"] for pod in kubectl.items("pods")
     }
-    if check or life in pods:
+    if check or incarnation in pods:
         try:
-            kubectl("exec", pods[life], "--", "touch", "/tmp/go", check=check)
+            kubectl("exec", pods[incarnation], "--", "touch", "/tmp/go", check=check)
         except AssertionError as error:
-            # The container may end, and with it `touch`, as soon as the file is there.
+            # The container may end, and with it `touch`, as soon as the file exists.
             if "exit code 137" not in str(error):
                 raise
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(
+def test_a_run_finishes_with_complete_logs_and_leaves_no_objects(
     workspace: Workspace, kubectl: Kubectl, kind: str
 ) -> None:
     before = left(kubectl)
@@ -72,7 +72,9 @@ def test_a_line_finishes_with_every_line_it_said_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_who_falls_is_named_and_the_others_are_stopped(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+def test_the_replica_that_fails_is_named_and_the_others_are_stopped(
+    workspace: Workspace, kubectl: Kubectl, kind: str
+) -> None:
     workspace.write_spec(
         spec(
             kubectl.namespace,
@@ -129,7 +131,7 @@ def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
     run.kill_supervisor()
     let_go(run, kubectl, 1)
     let_go(run, kubectl, 0, check=kind == "kubernetes")  # an operator may end the others as soon as one has failed
-    wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # nobody looks
+    wait_until(lambda: _over(kubectl) == 2 or kind != "kubernetes")  # without a supervisor
     assert workspace.run("supervise", "1").code == 0
     run.wait_for(Phase.FAILED)
     assert (run.cause.replica, run.cause.exit.code) == (ReplicaId("worker", 1), 1)
@@ -153,7 +155,7 @@ def test_kill_works_without_a_supervisor(workspace: Workspace, kubectl: Kubectl)
     assert left(kubectl) == before
 
 
-def test_whoever_takes_a_run_up_looks_where_it_was_launched(
+def test_a_supervisor_that_returns_uses_the_cluster_of_the_launch(
     workspace: Workspace, kubectl: Kubectl, cluster: str, tmp_path: Path
 ) -> None:
     before = left(kubectl)
@@ -171,7 +173,7 @@ def test_whoever_takes_a_run_up_looks_where_it_was_launched(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_that_fails_once_has_the_line_start_again(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+def test_a_worker_that_fails_once_restarts_the_gang(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     script = """
     run: |
       echo attempt $DRUMLINE_ATTEMPT
@@ -186,7 +188,7 @@ def test_a_worker_that_fails_once_has_the_line_start_again(workspace: Workspace,
     assert [run.log("worker.1", attempt) for attempt in (0, 1)] == [b"attempt 0\n", b"attempt 1\n"]
 
 
-# Begins to make a second worker ready only when the first one, which it meets, is gone and its name is, too.
+# Makes the second worker ready only when the first one, its peer, has ended and its name is removed.
 _READY = f"""
 first=${{DRUMLINE_PEERS%%,*}}
 try() {{ python3 -c "import socket; socket.$1" 2> /dev/null; }}
@@ -199,8 +201,8 @@ sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}
 """
 
 
-@pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])  # in a container of drumline's own, and in the replica's
-def test_nobody_waits_for_the_name_of_somebody_who_has_ended(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])  # in a container of drumline, and in the replica's
+def test_no_replica_waits_for_the_name_of_one_that_has_ended(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
     workspace.write("meet.py", f"import socket; socket.create_server(('', {PORT})).accept()")
     ready = {"name": "drumline", "command": ["/bin/sh", "-c", _READY]}
     inside = {"name": "replica", "command": ["/bin/sh", "-c", f'{_READY}exec "$@"', "sh"]}
@@ -219,7 +221,9 @@ def test_nobody_waits_for_the_name_of_somebody_who_has_ended(workspace: Workspac
     workspace.run("train", "--detach", "--on", kind)
     (run,) = workspace.runs()
     wait_until(lambda: _over(kubectl) == 1)
-    kubectl("label", "service", "--all", "looked=again")  # as when another pod comes up: whose pod has ended goes
+    kubectl(
+        "label", "service", "--all", "looked=again"
+    )  # as when another pod starts: the name of an ended pod is removed
     state = run.wait_for(Phase.FINISHED)
     assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
 
@@ -269,13 +273,13 @@ def test_the_namespace_may_be_given_with_the_command(workspace: Workspace, kubec
 def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
     workspace: Workspace, kubectl: Kubectl, cluster: str, tmp_path: Path
 ) -> None:
-    kubectl("create", "serviceaccount", "nobody")
-    token = kubectl("create", "token", "nobody").strip()
+    kubectl("create", "serviceaccount", "norights")
+    token = kubectl("create", "token", "norights").strip()
     config = json.loads(kubectl("config", "view", "--raw", "--minify", "--flatten", "-o", "json"))
     config["users"][0]["user"] = {"token": token}
-    (tmp_path / "nobody.conf").write_text(json.dumps(config))
+    (tmp_path / "norights.conf").write_text(json.dumps(config))
     workspace.write_spec(spec(kubectl.namespace, "run: 'true'"))
-    answer = workspace.run("train", "--on", "kubernetes", env={"KUBECONFIG": str(tmp_path / "nobody.conf")})
+    answer = workspace.run("train", "--on", "kubernetes", env={"KUBECONFIG": str(tmp_path / "norights.conf")})
     assert answer.code == 3
     assert "you may not " in answer.err
     assert "create configmaps" in answer.err
@@ -283,7 +287,7 @@ def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
     assert workspace.runs() == []
 
 
-def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(
+def test_a_full_quota_is_reported_and_is_the_cause_after_the_start_timeout(
     workspace: Workspace, kubectl: Kubectl
 ) -> None:
     before = left(kubectl)
@@ -298,8 +302,10 @@ def test_a_quota_that_has_no_room_is_told_and_at_the_end_of_the_time_the_cause(
     assert left(kubectl) == before
 
 
-def test_an_image_that_is_not_there_is_told(workspace: Workspace, kubectl: Kubectl) -> None:
-    text = spec(kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 20s}", image="nobody/has:this")
+def test_a_missing_image_is_reported(workspace: Workspace, kubectl: Kubectl) -> None:
+    text = spec(
+        kubectl.namespace, "run: 'true'\nroles: {worker: 1}\ntimeouts: {start: 20s}", image="no-such/image:none"
+    )
     run = workspace.train(text, "--on", "kubernetes")
     run.wait_for(Phase.FAILED)
     assert "cannot be pulled" in run.cause.exit.message
@@ -307,7 +313,7 @@ def test_an_image_that_is_not_there_is_told(workspace: Workspace, kubectl: Kubec
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_api_server_that_is_away_changes_nothing(
+def test_an_api_server_that_is_unavailable_changes_nothing(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker, tmp_path: Path, kind: str
 ) -> None:
     before = left(kubectl)
@@ -316,11 +322,11 @@ def test_an_api_server_that_is_away_changes_nothing(
     run = workspace.train(spec(kubectl.namespace, f'run: "{script}"\nroles: {{worker: 2}}', kind), "--on", kind)
     for index in (0, 1):
         until_said(run, f"worker.{index}", b"one\n")
-    breaker.go_away()
+    breaker.stop_serving()
     for index in (0, 1):
         let_go(run, kubectl, index)
     wait_until(lambda: all(_is_over(pod) for pod in kubectl.items("pods", "drumline.dev/role=worker")))
-    breaker.come_back()
+    breaker.serve_again()
     run.wait_for(Phase.FINISHED)
     for index in (0, 1):
         assert run.log(f"worker.{index}") == b"one\ntwo\n"

@@ -75,7 +75,7 @@ def without_controller(labels: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in labels.items() if name.startswith(names.PREFIX)}
 
 
-def test_kill_does_not_wait_for_a_pod_of_another_that_has_a_replica_s_labels(
+def test_kill_does_not_wait_for_a_pod_of_another_user_with_the_labels_of_a_replica(
     workspace: Workspace, kubectl: Kubectl
 ) -> None:
     run = workspace.train(spec(kubectl.namespace, f'run: "{LASTS}"\nroles: {{worker: 2}}'), "--on", "kubernetes")

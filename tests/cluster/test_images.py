@@ -39,7 +39,7 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def build(store: Store, recipe: Recipe, lock: Path, name: str | None = None) -> tuple[int, str]:
-    """Build as a run's helper does; return its exit code and its log."""
+    """Build an image as a run's helper does; return its exit code and log."""
     words = [sys.executable, "-P", "-m", "drumline.engine.kubernetes.image.build", name or recipe.name("test")]
     words += [str(lock / "lock"), recipe.directory, json.dumps(to_dict(recipe.image))]
     done = subprocess.run(
@@ -116,7 +116,7 @@ def test_an_image_goes_to_the_registry_that_is_named_and_only_once(store: Store,
     assert f"drumline: pushed {name}" in log
     store.run("buildah", "rmi", name)
     assert build(store, recipe, tmp_path.parent) == (0, f"drumline: {name} is in the registry already\n")
-    store.run("buildah", "pull", "--tls-verify=false", name)  # it is whole
+    store.run("buildah", "pull", "--tls-verify=false", name)  # it is complete
 
 
 def test_a_registry_that_is_away_is_a_build_that_failed(store: Store, tmp_path: Path) -> None:
@@ -128,8 +128,8 @@ def test_a_registry_that_is_away_is_a_build_that_failed(store: Store, tmp_path: 
 
 
 def test_without_a_builder_it_says_what_to_install(store: Store, tmp_path: Path) -> None:
-    nobody = Store({**store.environ, "PATH": str(tmp_path)})
-    code, log = build(nobody, own(tmp_path, f"FROM {BUSYBOX}\n"), tmp_path.parent)
+    without_builder = Store({**store.environ, "PATH": str(tmp_path)})
+    code, log = build(without_builder, own(tmp_path, f"FROM {BUSYBOX}\n"), tmp_path.parent)
     assert code == 1
     assert log.startswith(
         "drumline: images cannot be built on this machine: docker, podman and buildah are missing; install"
@@ -154,7 +154,7 @@ def test_two_runs_that_want_the_same_image_build_it_once(store: Store, tmp_path:
 
 
 class Launched(NamedTuple):
-    """A run that was launched, and what its command said."""
+    """A launched run, and the output of its command."""
 
     code: int
     said: str
@@ -166,7 +166,7 @@ class Launched(NamedTuple):
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False).stdout
 
     def state(self) -> str:
-        """Of the first run."""
+        """Return the state of the first run."""
         return str(json.loads(self.drumline("status", "1", "-o", "json"))["state"])
 
 
@@ -175,7 +175,7 @@ def train(folder: Path, store: Store, spec: str) -> Launched:
     home = folder.parent / "home"
     env = {**store.environ, "DRUMLINE_HOME": str(home), "XDG_CACHE_HOME": str(folder.parent / "cache")}
     command = [sys.executable, "-m", "drumline", "train", "--on", "kubernetes"]
-    # Both in one pipe, in the order in which they come.
+    # Both in one pipe, to keep their order.
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as running:
         said = running.communicate()[0].decode()
     return Launched(running.returncode, said, home)
@@ -230,7 +230,7 @@ def test_a_build_that_fails_is_a_run_that_failed_with_its_log(kubectl: Kubectl, 
     assert kubectl.items("jobs,pods,services") == []
 
 
-def test_what_cannot_be_carried_or_built_is_refused_before_there_is_a_run(
+def test_projects_and_images_that_cannot_be_sent_or_built_are_refused_before_there_is_a_run(
     kubectl: Kubectl, store: Store, project: Path
 ) -> None:
     spec = ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1")
@@ -238,8 +238,8 @@ def test_what_cannot_be_carried_or_built_is_refused_before_there_is_a_run(
     assert run.code == 2
     assert "image.dockerfile: cannot read" in run.said
     (project / "Dockerfile").write_text(f"FROM {BUSYBOX}\n")
-    nobody = Store({**store.environ, "PATH": str(project)})
-    run = train(project, nobody, spec)
+    without_builder = Store({**store.environ, "PATH": str(project)})
+    run = train(project, without_builder, spec)
     assert run.code == 3
     assert "images cannot be built on this machine" in run.said
     (project / "data").write_bytes(os.urandom(9_000_000))
@@ -281,7 +281,7 @@ def test_a_script_that_was_edited_runs_as_it_is_now(kubectl: Kubectl, store: Sto
 
 
 def launch(folder: Path, store: Store, spec: str) -> Launched:
-    """Launch a run in the background, whose image takes its time."""
+    """Launch a run in the background with an image that builds slowly."""
     (folder / "Dockerfile").write_text(f"FROM {BUSYBOX}\nRUN echo slowly; until [ -e /go ]; do sleep 0.1; done\n")
     (folder / "drumline.yml").write_text(spec)
     home = folder.parent / "home"
@@ -294,7 +294,7 @@ def launch(folder: Path, store: Store, spec: str) -> Launched:
 
 
 def builders(folder: Path) -> list[str]:
-    """The processes that build in this folder."""
+    """Return the processes that build in this folder."""
     found = subprocess.run(["pgrep", "-af", f"build.*{folder}"], capture_output=True, text=True, check=False).stdout
     return [line for line in found.splitlines() if "pgrep" not in line]
 

@@ -1,4 +1,4 @@
-"""What the contract says of stops and kills, where all workers are pods of one Job: none ends another."""
+"""The contract's tests of stops and kills, with all workers as pods of one Job: none ends another."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ globals().update({**contract_tests("test_stop"), **_STOPS})
 def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
-    """A place to try the engine."""
+    """Yield a testbed of the engine."""
     excuse(request, test_contract.EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace, jobs="indexed")
     yield from occupy(place, place.describe)
 
 
-def test_who_has_ended_is_not_stopped_and_the_others_are(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+def test_ended_replicas_are_not_stopped_and_the_others_are(testbed: KubernetesTestBed, tmp_path: Path) -> None:
     both = Behavior(until=1, code=3)
     recorder = watch(testbed, tmp_path, both, both, both)
     recorder.start()
@@ -43,7 +43,7 @@ def test_who_has_ended_is_not_stopped_and_the_others_are(testbed: KubernetesTest
     assert recorder.exits() == {worker(0): Exit(code=3), worker(1): Exit(code=3), worker(2): Exit(signal=15)}
 
 
-def test_who_takes_the_run_up_stops_all_of_a_job(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+def test_a_supervisor_that_returns_stops_all_replicas_of_a_job(testbed: KubernetesTestBed, tmp_path: Path) -> None:
     first = watch(testbed, tmp_path, LASTING, LASTING)
     first.start()
     first.until_started()

@@ -1,4 +1,4 @@
-"""drumline in a pod of the cluster itself, with nothing but the pod's own service account."""
+"""drumline in a pod of the cluster itself, with only the pod's service account."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ exec python3 -m drumline train --on kubernetes
 """
 
 
-def test_a_line_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> None:
+def test_a_run_is_launched_by_a_pod_in_its_own_namespace(kubectl: Kubectl) -> None:
     if "DRUMLINE_CLUSTER" not in os.environ:
         pytest.skip("the nodes of another cluster do not have drumline's folder")
     kubectl("create", "rolebinding", "admin", "--clusterrole=admin", f"--serviceaccount={kubectl.namespace}:default")

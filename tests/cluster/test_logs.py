@@ -1,4 +1,4 @@
-"""Logs of real pods, collected through a line that is cut, slow, refused and away: complete, and no line twice."""
+"""Logs of real pods, collected through connections that are cut, slow or refused: complete, and no line twice."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STEADY = """
 import sys, time
 for number in range(1500):
     print(f"line {number:05d}", "x" * (40000 if number % 200 == 7 else number % 90), flush=True)
-    if number % 3 == 0 and number % 200 != 7:  # a long line may get one of the other stream into its midst
+    if number % 3 == 0 and number % 200 != 7:  # a long line may be interrupted by one of the other stream
         print(f"error {number:05d}", file=sys.stderr, flush=True)
     time.sleep(0.004)
 """
@@ -47,7 +47,7 @@ write(b"\\xff\\xfe no text\\n")
 for number in range(5):
     write(b"\\rbar %d" % number)
 write(b"\\n lead\\n" + b"a" * 16384 + b"\\n" + b"b" * 16383 + b"\\n" + b"y" * 20000)
-while not is_read():  # so that the runtime has half a line
+while not is_read():  # so that the container runtime has half a line
     pass
 write(b"z" * 20000 + b"\\n")
 for number in range(3000):
@@ -63,13 +63,13 @@ ODD_SAYS = (
 
 @asynccontextmanager
 async def api_through(breaker: Breaker, kubectl: Kubectl, folder: Path) -> AsyncIterator[Api]:
-    """The API server as it is reached through the breaker; `kubectl` goes straight to it."""
+    """Yield the API server through the breaker; `kubectl` reaches it directly."""
     async with open_api(kubeconfig=str(breaker.kubeconfig(folder / "kubeconfig", kubectl.namespace))) as api:
         yield api
 
 
 class CountingApi:
-    """The API server, and how often a log was asked for, whether or not anybody answered."""
+    """The API server, and how often a log was requested, with or without an answer."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -83,7 +83,7 @@ class CountingApi:
 
 
 def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
-    """Make a pod that runs a script."""
+    """Create a pod that runs a script."""
     container = {"name": "replica", "image": PYTHON, "command": ["python3", "-c", script], **spec}
     pod = {
         "apiVersion": "v1",
@@ -95,20 +95,20 @@ def start(kubectl: Kubectl, name: str, script: str, **spec: Any) -> None:
 
 
 async def until_over(kubectl: Kubectl, name: str) -> None:
-    """Wait until a pod has ended, without being in anybody's way."""
+    """Wait until a pod has ended, without blocking the loop."""
     ended = ("--for=jsonpath={.status.phase}=Succeeded", f"--timeout={LONG_SECONDS:.0f}s")
     await asyncio.to_thread(lambda: kubectl("wait", f"pod/{name}", *ended))
 
 
 async def until(comes: Callable[[], bool]) -> None:
-    """Wait until it is so, without being in anybody's way."""
+    """Wait until a condition is true, without blocking the loop."""
     async with asyncio.timeout(LONG_SECONDS):
         while not comes():
             await asyncio.sleep(0.02)
 
 
 def go_on(kubectl: Kubectl, name: str) -> None:
-    """Let a pod go on that waits to be told; if that ends it, the command that tells it may be killed with it."""
+    """Let a waiting pod continue; if that ends it, the command that releases it may be killed with it."""
     for is_last in (False, False, True):
         try:
             kubectl("exec", name, "--", "python3", "-c", "import os, signal; os.kill(1, signal.SIGUSR1)")
@@ -122,17 +122,17 @@ def go_on(kubectl: Kubectl, name: str) -> None:
 
 
 def begins_with(kubectl: Kubectl, name: str, begin: str) -> bool:
-    """Whether the last file of a log does, which is all that is shown to whoever does not follow it."""
+    """Return whether the last file of a log begins so, which is all that is returned without `--follow`."""
     return kubectl("logs", name, "--limit-bytes=8").startswith(begin)
 
 
 def wait_for_new_file(kubectl: Kubectl, name: str, begin: str) -> None:
-    """Wait until it no longer begins so, for it is another."""
+    """Wait until the last file of a log is another one, which begins differently."""
     wait_until(lambda: not begins_with(kubectl, name, begin), LONG_SECONDS)
 
 
 def ends_with(log: Path, end: str) -> bool:
-    """Whether a log that may be long does."""
+    """Return whether a log, which may be long, ends so."""
     if not log.exists() or log.stat().st_size < len(end):
         return False
     with log.open("rb") as file:
@@ -148,7 +148,7 @@ ERRORS = [f"error {n:05d}" for n in range(0, 1500, 3) if n % 200 != 7]
 STEADY_SAYS = [f"line {n:05d} " + "x" * (40000 if n % 200 == 7 else n % 90) for n in range(1500)]
 
 
-def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+def test_with_many_faults_every_line_is_there_once(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     chance = random.Random(9)
     bad: list[dict[str, Any]]
     bad = [{"status": 429, "headers": ("Retry-After: 1",)}, {"status": 500}, {"status": 503}, {"delay_seconds": 1.0}]
@@ -160,10 +160,10 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
             breaker.fail(is_log, **fault)
             breaker.cut()
             await until(lambda: not breaker.faults)
-        await asyncio.to_thread(breaker.go_away)
+        await asyncio.to_thread(breaker.stop_serving)
         before = counting.asked
         await until(lambda: counting.asked > before + 2)
-        await asyncio.to_thread(breaker.come_back)
+        await asyncio.to_thread(breaker.serve_again)
 
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
@@ -183,7 +183,7 @@ def test_through_a_bad_day_every_line_is_there_once(kubectl: Kubectl, breaker: B
 
 
 @pytest.mark.parametrize("cut", [0, 100, 20_000, 45_000, 70_000])
-def test_odd_bytes_come_as_they_were_written(kubectl: Kubectl, breaker: Breaker, tmp_path: Path, cut: int) -> None:
+def test_unusual_bytes_are_unchanged(kubectl: Kubectl, breaker: Breaker, tmp_path: Path, cut: int) -> None:
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
             breaker.fail(is_log, times=3, cut_bytes=cut)
@@ -196,7 +196,7 @@ def test_odd_bytes_come_as_they_were_written(kubectl: Kubectl, breaker: Breaker,
     assert not breaker.faults
 
 
-def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+def test_a_collector_continues_where_the_killed_one_stopped(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     log = tmp_path / "log"
 
     async def some(number: int) -> None:
@@ -204,7 +204,7 @@ def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Brea
         async with api_through(breaker, kubectl, tmp_path) as api:
             LogCollector(api).follow("steady", "replica", log)
             await until(lambda: log.exists() and len(log.read_bytes()) > before + 1000 * number)
-            # And then all of it is gone, whatever it was doing.
+            # Then everything of it is cancelled, at any point.
 
     async def rest() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
@@ -223,8 +223,8 @@ def test_who_returns_goes_on_where_it_was_killed(kubectl: Kubectl, breaker: Brea
     (pod,) = kubectl.items("pods")
     began = seconds_of(pod["status"]["containerStatuses"][0]["state"]["terminated"]["startedAt"])
     assert began
-    # As it was written, not as it was fetched: what was fetched last was written before anybody asked for it.
-    # A container's own times are whole seconds, a moment later than it is.
+    # Times of writing, not of fetching: the lines that were fetched last were written before they were requested.
+    # A container's start and end are given in whole seconds.
     assert began - 2 < blocks[0].at < blocks[-1].at < asked
 
 
@@ -252,20 +252,22 @@ signal.pause()
     assert (tmp_path / "log").read_bytes() == b"trains\nsaved\n"
 
 
-def test_a_container_that_says_nothing_and_one_that_is_not_there_are_no_trouble(
+def test_a_container_without_output_and_a_missing_one_are_no_error(
     kubectl: Kubectl, breaker: Breaker, tmp_path: Path
 ) -> None:
     async def run() -> tuple[str, str]:
         async with api_through(breaker, kubectl, tmp_path) as api:
             collector = LogCollector(api)
             silent = await collector.finish("silent", "replica", tmp_path / "silent" / "log", LONG_SECONDS)
-            return silent, await collector.finish("nobody", "replica", tmp_path / "nobody" / "log", LONG_SECONDS)
+            return silent, await collector.finish(
+                "absent-pod", "replica", tmp_path / "absent-pod" / "log", LONG_SECONDS
+            )
 
     start(kubectl, "silent", "pass")
     asyncio.run(until_over(kubectl, "silent"))
-    silent, nobody = asyncio.run(run())
+    silent, absent = asyncio.run(run())
     assert silent == ""
-    assert "nobody" in nobody
+    assert "absent-pod" in absent
     assert not (tmp_path / "silent" / "log").exists()
 
 
@@ -291,8 +293,8 @@ def test_many_pods_share_few_connections(kubectl: Kubectl, breaker: Breaker, tmp
     assert [(tmp_path / str(each) / "log").read_text() for each in range(number)] == [says] * number
 
 
-def test_a_log_that_the_kubelet_begins_anew_is_whole(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
-    """The kubelet looks every ten seconds for logs of more than 10 MiB, and begins a new file for them."""
+def test_a_log_that_the_kubelet_rotates_is_complete(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+    """The kubelet checks every ten seconds for logs of more than 10 MiB, and rotates them."""
     parts, lines, log = 3, 120_000, tmp_path / "log"
     script = f"""
 import signal
@@ -326,7 +328,7 @@ for part in range({parts}):
 def test_a_new_file_that_is_begun_while_the_old_one_is_read_is_found(
     kubectl: Kubectl, breaker: Breaker, tmp_path: Path
 ) -> None:
-    """The kubelet would stay with the old one for as long as the new one grows."""
+    """The kubelet would read the old file for as long as the new one grows."""
     lines = 400_000
     script = f"""
 import signal
@@ -339,7 +341,7 @@ for last in ("new\\n", ""):
 """
 
     class Holding(CountingApi):
-        """Reads no further than the first lines, so that the kubelet cannot go on either, until it may."""
+        """Read only the first lines until released, so that the kubelet cannot continue either."""
 
         def __init__(self, api: Api) -> None:
             super().__init__(api)
@@ -355,11 +357,11 @@ for last in ("new\\n", ""):
             async for chunk in chunks:
                 yield chunk
                 received += len(chunk)
-                if received > 1024:  # a first chunk may be less than a line, which the collector does not write
+                if received > 1024:  # a first chunk may be shorter than a line, which the collector does not write
                     await self.may_read.wait()
 
     async def follow(name: str) -> str | None:
-        """What is said at its end; nothing if the kubelet, which looks every ten seconds, began it too early."""
+        """Return the message at its end; empty if the kubelet rotated the log too early."""
         log = tmp_path / name
         async with api_through(breaker, kubectl, tmp_path) as api:
             server = Holding(api)

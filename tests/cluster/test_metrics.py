@@ -1,4 +1,4 @@
-"""What a real pod uses, as the metrics API and as its kubelet say it."""
+"""The usage of a real pod, from the metrics API and from its kubelet."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ while True:
 
 
 class WithoutMetrics:
-    """A cluster without the metrics API: else as it is."""
+    """A cluster without the metrics API, otherwise unchanged."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -42,7 +42,7 @@ class WithoutMetrics:
 
 
 async def until_read(source: MetricsSource, pods: dict[str, str]) -> UsageSample:
-    """The first reading of what the script is about: of its first moments a kubelet says that it did nothing."""
+    """Return the first reading with the script's usage; a kubelet first reports readings without usage."""
     last: UsageSample | None = None
     try:
         async with asyncio.timeout(LONG_SECONDS):
@@ -52,13 +52,13 @@ async def until_read(source: MetricsSource, pods: dict[str, str]) -> UsageSample
                     if (reading.memory_bytes or 0) >= HELD_BYTES and (reading.cpus or 0.0) > LEAST_CPUS:
                         assert abs(reading.at - time.time()) < OLD_SECONDS
                         return reading
-                await asyncio.sleep(0.5)  # no source says when it has something new
+                await asyncio.sleep(0.5)  # sources do not notify of new readings
     except TimeoutError:
-        raise AssertionError(f"nobody says what it uses; the last reading: {last}") from None
+        raise AssertionError(f"no reading has its usage; the last reading: {last}") from None
 
 
-def test_both_say_what_a_pod_uses(kubectl: Kubectl) -> None:
-    # Who asks for no processor gets none while others are busy.
+def test_both_sources_report_the_usage_of_a_pod(kubectl: Kubectl) -> None:
+    # Without a CPU request, a pod gets no CPU time while others are busy.
     asks = {"requests": {"cpu": "500m"}}
     container = {"name": "replica", "image": IMAGE, "command": ["python3", "-c", SCRIPT], "resources": asks}
     metadata = {"name": "burns", "labels": {"drumline.dev/run": "burns"}}

@@ -1,4 +1,4 @@
-"""What the contract says of whole runs, with an operator between: a JobSet starts a line again by itself."""
+"""The contract's tests of whole runs, with an operator: a JobSet restarts a gang by itself."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ globals().update(contract_tests())
 def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
-    """A place to try the engine."""
+    """Yield a testbed of the engine."""
     excuse(request, EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace, "jobset")
     yield from occupy(place, place.describe)
 
 
 def domains(testbed: KubernetesTestBed, plan: Plan, attempt: int) -> set[str]:
-    """What the names end with that replicas are told to reach each other by."""
+    """Return the suffix of the names by which replicas reach each other."""
     placement = place(plan, attempt=attempt)
     return {place.host.partition(".")[2] for place in placement.values()}
 
 
-def test_a_line_that_starts_again_has_the_names_that_it_had(
+def test_a_gang_that_starts_again_has_the_same_names(
     testbed: KubernetesTestBed, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> None:
     behaviors = {"worker.0": (LASTING, Behavior(until=1)), "worker.1": (Behavior(code=3), Behavior(until=1))}
@@ -68,9 +68,7 @@ def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(testbed: Kubernet
     assert (len(recorder.ends(0)), len(recorder.ends(1))) == (1, 1)
 
 
-def test_who_fell_first_while_nobody_looked_is_the_cause_whatever_becomes_of_the_others(
-    testbed: KubernetesTestBed, tmp_path: Path
-) -> None:
+def test_the_first_failure_without_a_supervisor_is_the_cause(testbed: KubernetesTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(
         testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3))
     )

@@ -1,4 +1,4 @@
-"""What `drumline render` prints is what a real API server takes, strictly; and it trains."""
+"""The output of `drumline render` is accepted by a real API server with strict validation; and it trains."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RENDERS = sorted(path.relative_to(GOLDEN).as_posix() for path in GOLDEN.glob("*/
 KINDS = ("kubernetes", "jobset", "tfjob")
 IMAGE = "python:local"
 
-# Everybody calls everybody else by the addresses that it was given, waits for all to have called, and says so.
+# Each replica connects to all others by its addresses, waits until all have connected, and prints a line.
 TALK = """
 import json, os, socket, threading, time
 config = json.loads(os.environ["TF_CONFIG"])
@@ -33,7 +33,7 @@ def answer():
         with server.accept()[0] as caller:
             caller.sendall(me.encode())
 
-thread = threading.Thread(target=answer, daemon=True)  # whoever falls does not stay for it
+thread = threading.Thread(target=answer, daemon=True)  # it does not delay the exit of a failed process
 thread.start()
 for address in addresses:
     host, _, port = address.rpartition(":")
@@ -41,7 +41,7 @@ for address in addresses:
         try:
             peer = socket.create_connection((host, int(port)), timeout=60)
             break
-        except OSError as trouble:  # it does not serve yet, or a busy server of names has not answered
+        except OSError as trouble:  # it does not serve yet, or a busy DNS server has not answered
             if not isinstance(trouble, ConnectionRefusedError) and trouble.errno != socket.EAI_AGAIN:
                 raise
             time.sleep(0.1)
@@ -55,12 +55,12 @@ print("all answered", os.environ["ODD"])
 
 
 def dry_run(kubectl: Kubectl, text: str) -> list[str]:
-    """What the server would make, by its strict validation."""
+    """Return the names that the server would create, by its strict validation."""
     return kubectl("create", "--dry-run=server", "--validate=strict", "-o", "name", "-f", "-", given=text).split()
 
 
 def render(folder: Path, *words: str) -> str:
-    """What the command prints for a spec, where nobody names a cluster."""
+    """Return what the command prints for a spec, without a cluster."""
     environ = {name: value for name, value in os.environ.items() if name != "KUBECONFIG"}
     environ |= {"DRUMLINE_HOME": str(folder / "home"), "HOME": str(folder)}
     command = [sys.executable, "-m", "drumline", "render", *words]
@@ -70,14 +70,14 @@ def render(folder: Path, *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", RENDERS)
-def test_every_render_beside_its_spec_is_taken(kubectl: Kubectl, name: str) -> None:
+def test_every_golden_render_is_accepted(kubectl: Kubectl, name: str) -> None:
     text = (GOLDEN / name).read_text().replace("namespace: training", f"namespace: {kubectl.namespace}")
     assert len(dry_run(kubectl, text)) == len(re.findall("^kind:", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("form", ["yaml", "json"])
-def test_odd_values_and_long_names_are_taken(kubectl: Kubectl, tmp_path: Path, kind: str, form: str) -> None:
+def test_unusual_values_and_long_names_are_accepted(kubectl: Kubectl, tmp_path: Path, kind: str, form: str) -> None:
     values = {"A": "y", "B": "no", "C": "1e-6", "D": 'it\'s\n$(x) "q" $$', "E": "12:30", "F": "~", "G": " é\u2028"}
     spec = {
         "project": "X" + "y" * 61 + "Z",
@@ -108,7 +108,7 @@ engine:
   {kind}: {{image: "{IMAGE}", {options} user: 1000, output: {{size: 10MiB, class: shared, access: ReadWriteMany}}}}
 """)
     kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind))
-    kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # two at once do not meet
+    kubectl("create", "-f", "-", given=render(tmp_path, "--on", kind, "--run-id", "7"))  # a second one at the same time
     for selector in ("drumline.dev/role=chief,drumline.dev/number=0", "drumline.dev/role=chief,drumline.dev/number=7"):
         kubectl("wait", "pod", "-l", selector, "--for=create", "--timeout=600s")
         ended = ("--for=jsonpath={.status.phase}=Succeeded", "--timeout=600s")
@@ -141,7 +141,7 @@ spec:
     ],
 )
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
-def test_what_is_written_on_two_nodes_is_kept_as_far_as_the_volume_can_be_shared(
+def test_files_of_two_nodes_are_kept_as_far_as_the_volume_can_be_shared(
     kubectl: Kubectl, tmp_path: Path, kind: str, volume: str, kept: set[str]
 ) -> None:
     (tmp_path / "drumline.yml").write_text(f"""
@@ -161,7 +161,7 @@ engine:
           labelSelector: {{matchLabels: {{drumline.dev/run: digits-1}}}}
 """)
     kubectl("create", "-f", "-", given=render(tmp_path, "--run-id", "1"))
-    wait_until(lambda: len(kubectl.items("pods", "drumline.dev/role=worker")) == 2)  # whoever makes them, one by one
+    wait_until(lambda: len(kubectl.items("pods", "drumline.dev/role=worker")) == 2)  # they may be created one by one
     kubectl("wait", "job", "--all", "--for=condition=complete", "--timeout=600s")
     pods = kubectl.items("pods", "drumline.dev/role=worker")
     assert len({pod["spec"]["nodeName"] for pod in pods}) == 2
@@ -171,7 +171,7 @@ engine:
     kubectl.until_said(lambda said: set(said.split()) == kept, "look")
 
 
-# Falls as often as it is told to, by what is left on the volume, and says which attempt it is.
+# Fails as often as specified, counts on the volume, and prints the number of the attempt.
 FALL = """
 import os, pathlib
 print("attempt", os.environ["DRUMLINE_ATTEMPT"], flush=True)
@@ -192,7 +192,7 @@ ENDS = {"jobset": {True: "Completed", False: "Failed"}, "tfjob": {True: "Succeed
     ("restart", "falls", "finishes"), [("0", 0, True), ("0", 1, False), ("2", 2, True), ("{preempted: 5}", 1, False)]
 )
 @pytest.mark.parametrize("kind", ["jobset", "tfjob"])
-def test_a_line_is_started_again_as_often_as_it_may_and_neither_ps_nor_evaluator_decides(
+def test_a_gang_is_restarted_within_its_budget_and_neither_ps_nor_evaluator_decides(
     kubectl: Kubectl, tmp_path: Path, kind: str, restart: str, falls: int, *, finishes: bool
 ) -> None:
     (tmp_path / "fall.py").write_text(FALL)
@@ -215,8 +215,8 @@ engine:
 
 
 @pytest.mark.parametrize("user", [None, 1000])
-def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_path: Path, user: int | None) -> None:
-    level = "restricted" if user else "baseline"  # nobody knows from outside whom an image runs as
+def test_pods_are_accepted_under_restricted_pod_security(kubectl: Kubectl, tmp_path: Path, user: int | None) -> None:
+    level = "restricted" if user else "baseline"  # the user of an image cannot be known from outside
     kubectl("label", "namespace", kubectl.namespace, f"pod-security.kubernetes.io/enforce={level}")
     said = f", user: {user}" if user else ""
     (tmp_path / "drumline.yml").write_text(
@@ -229,7 +229,7 @@ def test_pods_are_taken_where_only_restricted_ones_are(kubectl: Kubectl, tmp_pat
 
 @pytest.mark.large
 @pytest.mark.parametrize(("kind", "options"), [*((kind, "") for kind in KINDS), ("kubernetes", "jobs: indexed,")])
-def test_a_thousand_replicas_are_taken(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
+def test_a_thousand_replicas_are_accepted(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
     (tmp_path / "drumline.yml").write_text(f"""
 project: digits
 run: python3 train.py

@@ -28,7 +28,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def engine(kind: str, namespace: str, project: str) -> str:
-    """A cluster's pods with TensorFlow's environment of this machine in them, spread over the nodes."""
+    """Return options for pods with this machine's TensorFlow environment, spread over the nodes."""
     environment = find_python("tensorflow").parents[1]
     packages = next(environment.glob("lib/python3.*/site-packages"))
     return f"""
@@ -52,7 +52,7 @@ engine:
 
 
 def bring(workspace: Workspace, example: str, *, rest: str = "", without: tuple[str, ...] = ()) -> None:
-    """Put an example into the workspace; its spec with a rest of its own instead of these keys."""
+    """Copy an example into the workspace, with other values for these keys of its spec."""
     shutil.copytree(ROOT / "examples" / example, workspace.project, dirs_exist_ok=True)
     kept, skipping = [], False
     for line in (workspace.project / "drumline.yml").read_text().splitlines():
@@ -63,7 +63,7 @@ def bring(workspace: Workspace, example: str, *, rest: str = "", without: tuple[
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]]:
-    """What two workers learn on this machine, epoch by epoch."""
+    """Return the losses of two workers on this machine, for each epoch."""
     with open_workspace(tmp_path_factory.mktemp("here")) as workspace:
         bring(workspace, "keras_mnist")
         spec = (workspace.project / "drumline.yml").read_text()
@@ -73,7 +73,7 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, float]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_workers_on_two_nodes_learn_what_they_learn_here(
+def test_two_workers_on_two_nodes_learn_the_same_as_on_this_machine(
     workspace: Workspace, kubectl: Kubectl, kind: str, here: dict[str, dict[int, float]]
 ) -> None:
     bring(workspace, "keras_mnist", rest=engine(kind, kubectl.namespace, "keras-mnist"), without=("env", "restart"))
@@ -84,7 +84,7 @@ def test_two_workers_on_two_nodes_learn_what_they_learn_here(
     ends = {str(each.replica): each.exit.code for each in run.events if isinstance(each, ReplicaExited)}
     assert ends == dict.fromkeys(WORKERS, 0)
     assert kubectl.items("pods,jobs,services,configmaps,networkpolicies", "drumline.dev/run") == []
-    (claim,) = kubectl.items("persistentvolumeclaims", "drumline.dev/run")  # the model is there
+    (claim,) = kubectl.items("persistentvolumeclaims", "drumline.dev/run")  # of the model
     assert claim["status"]["phase"] == "Bound"
 
 

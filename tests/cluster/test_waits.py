@@ -1,4 +1,4 @@
-"""Lines that cannot be placed whole: everybody's reason is told once, shown, and everything is let go in the end."""
+"""Gangs that cannot be placed completely: each replica's reason is reported once, and all objects are deleted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG_SECONDS = 900.0
 
 
 class Case(NamedTuple):
-    """What is wrong, and what is said of it."""
+    """A spec that cannot start, and the expected message."""
 
     engine: str = ""
     spec: str = ""
@@ -44,7 +44,7 @@ CASES = {
     "a claim that is not there": Case(
         engine="output: {claim: nothere}", word="Volume", says="its claim nothere does not exist"
     ),
-    "an image whose name is none": Case(
+    "an invalid image name": Case(
         image='"Team/Train image"', word="ImagePull", says="the name of its image is not valid", reason="CannotStart"
     ),
     "a secret that is not there": Case(
@@ -75,7 +75,7 @@ def waits(run: Run) -> list[ReplicaWaits]:
 
 
 def check_end(run: Run, kubectl: Kubectl, case: Case) -> None:
-    """It has failed for that reason, which was told once to everybody, and nothing is left."""
+    """Check that the run has failed for that reason, each replica reported it once, and nothing is left."""
     run.wait_for(Phase.FAILED, LONG_SECONDS)
     assert run.cause.reason == case.reason
     assert case.says in run.cause.exit.message
@@ -94,7 +94,9 @@ def workspace_says(workspace: Workspace, *words: str) -> str:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_line_that_cannot_start_says_why_and_lets_go(workspace: Workspace, kubectl: Kubectl, name: str) -> None:
+def test_a_gang_that_cannot_start_reports_the_reason_and_frees_everything(
+    workspace: Workspace, kubectl: Kubectl, name: str
+) -> None:
     case = CASES[name]
     run = train(workspace, kubectl, case)
     if case.reason == "StartTimeout":
@@ -106,7 +108,7 @@ def test_a_line_that_cannot_start_says_why_and_lets_go(workspace: Workspace, kub
     check_end(run, kubectl, case)
 
 
-def test_half_a_gang_does_not_hold_its_half_for_ever(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_half_a_gang_does_not_keep_its_resources_for_ever(workspace: Workspace, kubectl: Kubectl) -> None:
     kubectl.make_quota("small", "pods=1")
     case = Case(word="Quota", says="it exceeds the quota small: it asks for pods=1; used pods=1 of pods=1")
     run = train(workspace, kubectl, case)

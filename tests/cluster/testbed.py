@@ -1,4 +1,4 @@
-"""A testbed of the contract on a real cluster: replicas are pods, and gates are kept by a pod beside them."""
+"""A testbed of the contract on a real cluster: replicas are pods, and another pod serves the gates."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ from scaffold.waiting import PATIENCE_SECONDS, wait_until
 
 IMAGE = "python:local"
 PORT = 8080
-_LOOK_SECONDS = 0.05  # between two questions to the server
+_LOOK_SECONDS = 0.05  # between two requests to the server
 
-# Whoever connects says which gate it waits for, and is let go when that is open; who opens one says so.
+# A server of gates: `WAIT name` is answered when the gate is open, and `GET /name` opens it.
 _GATES = """
 import socketserver, threading
-opened, news = set(), threading.Condition()
+opened, changed = set(), threading.Condition()
 class Gate(socketserver.StreamRequestHandler):
     def handle(self):
         words = self.rfile.readline().decode().split()
-        if not words:  # a kubelet that looks whether somebody is here
+        if not words:  # a probe of the kubelet
             return
         verb, gate = words[:2]
-        with news:
+        with changed:
             if verb == "GET":
                 opened.add(gate.rpartition("/")[2])
-                news.notify_all()
+                changed.notify_all()
             else:
-                news.wait_for(lambda: gate in opened)
+                changed.wait_for(lambda: gate in opened)
         self.wfile.write(b"HTTP/1.0 200 OK\\r\\n\\r\\n{}")
 socketserver.ThreadingTCPServer.daemon_threads = True
 socketserver.ThreadingTCPServer(("", 8080), Gate).serve_forever()
@@ -54,15 +54,15 @@ socketserver.ThreadingTCPServer(("", 8080), Gate).serve_forever()
 _PLAYER = player("""
 def pass_gate(gate):
     *at, name = gate
-    with socket.create_connection(at) as line:
-        line.sendall(f"WAIT {name}\\n".encode())
-        while not line.recv(64):  # nobody keeps the gate any more: somebody will end us
+    with socket.create_connection(at) as connection:
+        connection.sendall(f"WAIT {name}\\n".encode())
+        while not connection.recv(64):  # the server of gates has ended; this process is stopped by the test
             signal.pause()
 """)
 
 
 class SharedNamespace:
-    """A namespace for many tests, with the pod that keeps the gates."""
+    """A namespace for many tests, with the pod that serves the gates."""
 
     def __init__(self, kubectl: Kubectl) -> None:
         self.kubectl = kubectl
@@ -71,7 +71,7 @@ class SharedNamespace:
             "name": "gates",
             "image": IMAGE,
             "command": ["python3", "-c", _GATES],
-            # Whoever comes to a gate before that is kept would fall.
+            # A replica that connects before the server listens would fail.
             "readinessProbe": {"tcpSocket": {"port": PORT}, "periodSeconds": 1},
         }
         metadata, spec = {"name": "gates"}, {"containers": [container]}
@@ -90,13 +90,13 @@ class SharedNamespace:
         return self._proxy.pods(self.namespace, selector)
 
     def close(self) -> None:
-        """End what the namespace needs on this machine."""
+        """Stop the proxy of the namespace."""
         self._proxy.close()
 
 
 class _Session(ClusterSession):
-    """The session as it is; a process that a signal ended and one that exits with 128 and its number look the same
-    to a cluster, so here, where it is known, the signal is reported."""
+    """A session that reports exit codes above 128 as signals: a cluster does not distinguish them, and these tests use
+    such codes for signals only."""
 
     async def events(self) -> AsyncIterator[Event]:
         async for event in super().events():
@@ -107,11 +107,11 @@ class _Session(ClusterSession):
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> protocol.Placed:
         placed = await super().place(plan, attempt=attempt, keep=keep)
-        return placed.replace(warnings=())  # no volume is wanted here
+        return placed.replace(warnings=())  # the tests need no volume
 
 
 class _Engine(KubernetesEngine):
-    """The engine with such sessions."""
+    """An engine with such sessions."""
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[protocol.Session]:
@@ -122,7 +122,7 @@ class _Engine(KubernetesEngine):
             await session.disconnect()
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[protocol.Problem]:
-        """Yield all but warnings: no volume is wanted here."""
+        """Yield all problems but warnings: the tests need no volume."""
         return (each for each in super().problems(plan, launches) if not each.is_warning)
 
 
@@ -143,7 +143,7 @@ class KubernetesTestBed:
         self._site = protocol.Site(project, folder / "home", cores=2)
         self._sessions = OpenSessions()
         self._plan: Plan | None = None
-        self._seen: list[dict[str, Any]] = []  # the pods as they were a moment ago
+        self._seen: list[dict[str, Any]] = []  # the pods, as last read
         self._look_at = 0.0
 
     def make_engine(self) -> protocol.Engine:
@@ -184,17 +184,17 @@ class KubernetesTestBed:
         found = {}
         for job in objects:
             if job["kind"] == "Job":
-                life = names.incarnation_of(plan, job["metadata"])
+                incarnation = names.incarnation_of(plan, job["metadata"])
                 container = job["spec"]["template"]["spec"]["containers"][0]
-                assert life
-                found[life.replica] = Rendered(tuple(container["args"]), _expanded(container["env"], shared))
+                assert incarnation
+                found[incarnation.replica] = Rendered(tuple(container["args"]), _expanded(container["env"], shared))
         return found
 
     def rest(self, session: protocol.Session) -> None:
         self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
-        """Whoever is in an image has it."""
+        """Do nothing: the image has it."""
 
     def open(self, gate: int) -> None:
         self._shared_namespace.open(self._gate(gate))
@@ -203,8 +203,10 @@ class KubernetesTestBed:
         return bool(self._pods(replica, attempt))
 
     def wait_ended(self, run_dir: Path, replica: ReplicaId) -> None:
-        """Wait until it and its second are over: of two ends in one, a cluster does not say which came first."""
-        wait_until(lambda: all(_is_over(pod) for pod in self._pods(replica, 0)))  # or none: an operator deletes, too
+        """Wait until it has ended and the second has passed: a cluster's times are whole seconds."""
+        wait_until(
+            lambda: all(_is_over(pod) for pod in self._pods(replica, 0))
+        )  # or there are none: operators delete pods
         second = int(time.time())
         wait_until(lambda: time.time() >= second + 1)
 
@@ -213,7 +215,7 @@ class KubernetesTestBed:
         return [each["metadata"]["name"] for each in found if not _is_over(each)]
 
     def describe(self) -> str:
-        """What the cluster says of the pods that are left, for whoever wonders why."""
+        """Return what `kubectl describe` prints for the pods that are left."""
         said = [self._shared_namespace.kubectl("describe", "pod", name, check=False) for name in self.left()]
         return "\n".join(["not all pods have ended", *said])
 
@@ -236,13 +238,13 @@ class KubernetesTestBed:
 
 
 def _is_over(pod: dict[str, Any]) -> bool:
-    """Whether nothing runs in it any more; its phase says so a little later."""
+    """Return whether nothing runs in a pod any more; its phase changes a little later."""
     states = [each["state"] for each in pod["status"].get("containerStatuses", ())]
     return pod["status"].get("phase") in ("Succeeded", "Failed") or any("terminated" in state for state in states)
 
 
 def _expanded(entries: list[dict[str, Any]], shared: dict[str, str]) -> dict[str, str]:
-    """Variables as a kubelet fills them in."""
+    """Return variables as a kubelet expands them."""
     known: dict[str, str] = {}
     for entry in entries:
         value = entry.get("value")
