@@ -79,7 +79,7 @@ def history(trial: Trial) -> None:
 
 @case
 def shaken(trial: Trial) -> None:
-    """Check that a run can be ended whose journal lacks, repeats or reorders events, or has those of another run."""
+    """Check that a run can be ended with a journal that lacks, repeats or reorders events, or has foreign ones."""
     chance = trial.chance
     plan = make_plan(chance)
     events: list[Event] = []
