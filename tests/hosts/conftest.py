@@ -1,4 +1,4 @@
-"""Hosts with real sshd's: `make test-hosts`. A module that is content with three shares them."""
+"""Hosts with real sshd's: `make test-hosts`. The tests of a module share three hosts."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ LONGEST = ("test_training", "test_fifty")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes longest, so that short tests fill in the end."""
+    """Start with the longest tests, so that short ones run last."""
     items.sort(key=lambda item: item.path.parent.name != "hosts" or item.path.stem not in LONGEST)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def root() -> None:
     if os.geteuid() != 0:
-        pytest.exit("hosts with addresses of their own need root", returncode=2)
+        pytest.exit("network namespaces need root", returncode=2)
 
 
 @pytest.fixture(scope="module")
 def host_cluster() -> Iterator[HostCluster]:
-    """Three hosts that share a folder, for a whole module: whoever breaks something there mends it."""
+    """Yield three hosts with a shared folder, for a module; a test that breaks one restores it."""
     with HostCluster(3, shared=True) as host_cluster:
         yield host_cluster
 
 
 @pytest.fixture
 def reached(host_cluster: HostCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> HostCluster:
-    """The same, and this process reaches them, from a folder and with a home of its own."""
+    """Let this process reach the hosts, from a new folder and with a new drumline home."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
     for name, value in host_cluster.env.items():
@@ -44,7 +44,7 @@ def reached(host_cluster: HostCluster, monkeypatch: pytest.MonkeyPatch, tmp_path
 
 @pytest.fixture
 def workspace(host_cluster: HostCluster, tmp_path: Path) -> Iterator[Workspace]:
-    """A home and a project from which the hosts are reached; when the test has ended, nothing runs here or there."""
+    """Yield a home and a project that reach the hosts; no process is left on any machine after the test."""
     made = Workspace(tmp_path / "workspace")
     made.env |= host_cluster.env
     try:

@@ -1,4 +1,4 @@
-"""A host to try things on: namespaces of its own, held by its first process, which does what it is told."""
+"""A host for tests: its own namespaces, held by its first process, which executes commands."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 INIT = Path(__file__).with_name("init")
-OWN_PYTHON = "/run/python"  # of a host with a clock of its own
+OWN_PYTHON = "/run/python"  # of a host with another clock
 
 
 class Process(NamedTuple):
-    """A process of a host, by its number on this machine."""
+    """A process of a host, with its pid on this machine."""
 
     pid: int
     argv: tuple[str, ...]
 
 
 class Host:
-    """One of the hosts, with the process that runs all of it."""
+    """One of the hosts, with its first process."""
 
     def __init__(self, name: str, number: int, folder: Path, clock_seconds: int = 0) -> None:
         self.name = name
-        self.clock_seconds = clock_seconds  # by which its clocks are before those of this machine
+        self.clock_seconds = clock_seconds  # how far its clocks are ahead of those of this machine
         self.address = f"10.89.0.{number + 10}"
         self.cable = f"cable{number}"
         self.folder = folder
@@ -35,7 +35,7 @@ class Host:
         self._gone: int | None = None
 
     def begin(self, shared: str, size: str) -> None:
-        """Set it up; `wait` until it stands."""
+        """Start setting it up; `wait` returns when it is ready."""
         kinds = ["--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc"]
         if self.clock_seconds:
             kinds += ["--time", "--boottime", str(self.clock_seconds), "--monotonic", str(self.clock_seconds)]
@@ -48,26 +48,26 @@ class Host:
         )
 
     def wait(self) -> None:
-        """Return once it is set up; nothing of ssh yet."""
+        """Return when it is set up, without its sshd."""
         assert self._outer
         assert self._outer.stdout
         if (said := self._outer.stdout.readline()) != "ready\n":
             raise RuntimeError(f"{self.name} could not be set up: {said or 'see above'}")
         task = Path(f"/proc/{self._outer.pid}/task/{self._outer.pid}/children")
         self.first = int(task.read_text().split()[0])
-        self._gone = os.pidfd_open(self.first)  # of the first in a namespace, the last to end
+        self._gone = os.pidfd_open(self.first)  # the first process of a namespace is the last to end
 
     @property
     def entrance(self) -> tuple[str, ...]:
-        """The words that have a command run in it."""
+        """Return the words that run a command in it."""
         spaces = ("--mount", "--net", "--pid", "--uts", "--ipc", *(("--time",) if self.clock_seconds else ()))
         return ("nsenter", "--target", str(self.first), *spaces, "--")
 
     def set_clocks(self) -> None:
-        """Let it be another boot of another machine, whose Python tells another time of day.
+        """Set another boot id, and let its Python return another time of day.
 
-        Its kernel really counts from another moment on. What time of day it is a kernel knows only once, so that is
-        what Python says there; `date` and the times of files are those of this machine.
+        Its boot and monotonic clocks are those of a time namespace. Time of day has no namespace: only Python returns
+        another one, while `date` and the times of files are those of this machine.
         """
         shift = f"import time; time.time = (lambda real: lambda: real() + {self.clock_seconds})(time.time)"
         self.order("cat /proc/sys/kernel/random/uuid > /run/boot")
@@ -77,7 +77,7 @@ class Host:
         self.order(f"for each in {OWN_PYTHON}/lib/*/site-packages; do {own}; done")
 
     def order(self, command: str) -> None:
-        """Let its first process do this, by a shell; return when it has."""
+        """Let its first process execute a shell command; return when it has."""
         assert self._outer
         talk: tuple[IO[str] | None, IO[str] | None] = self._outer.stdin, self._outer.stdout
         assert talk[0]
@@ -90,9 +90,9 @@ class Host:
             raise RuntimeError(f"{self.name}: {said.strip() or f'ended at: {command}'}")
 
     def end(self) -> None:
-        """End everything on it; return when nothing of it is left."""
+        """End all its processes; return when none is left."""
         if self._outer:
-            self._outer.kill()  # its child goes with it, and all else with that
+            self._outer.kill()  # its child ends with it, and all processes of the namespace with that
             self._outer.communicate()
         if self._gone is not None:
             select.select([self._gone], [], [])
@@ -101,12 +101,12 @@ class Host:
 
 
 def is_sshd(process: Process) -> bool:
-    """Whether it is an sshd or one of its sessions."""
+    """Return whether it is an sshd or one of its sessions."""
     return process.argv[0].startswith(("sshd:", "/usr/sbin/sshd"))
 
 
 def processes_in(kind: str, space: Path) -> Iterator[Process]:
-    """Who is in a namespace."""
+    """Yield the processes in a namespace."""
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
             with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Hosts to try things on: real sshd's, each in network, process and mount namespaces of its own, on one bridge.
+"""Hosts for tests: real sshd's, each in its own network, process and mount namespaces, on one bridge.
 
 A host has an address, a home, a disk of a given size, and the programs of this machine. Inside `with`, the calling
-process is in a network namespace that reaches these hosts and nothing else; at its end all of it ends. Needs root.
+process is in a network namespace that reaches only these hosts; all of it ends with the block. Needs root.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BRIDGE = "drumline0"
 
 
 class HostCluster:
-    """Some hosts, for as long as one is in it: `with HostCluster(3) as host_cluster`.
+    """Hosts for the time of a block: `with HostCluster(3) as host_cluster`.
 
-    `env` is what sessions find in their environment; of GPUs that nobody has, DRUMLINE_GPUS tells. In `clocks` are the
-    hosts whose clocks are so many seconds before those of this machine.
+    `env` is the environment of sessions on each host; DRUMLINE_GPUS simulates GPUs. `clocks` has the seconds by which
+    the clocks of hosts are ahead of those of this machine.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class HostCluster:
         clocks: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         if os.geteuid() != 0:
-            raise RuntimeError("hosts with addresses of their own need root")
+            raise RuntimeError("network namespaces need root")
         self.folder = Path(tempfile.mkdtemp(prefix="drumline-hosts."))
         self.shared = self.folder / "shared"
         self.config = self.folder / "config"
@@ -62,12 +62,12 @@ class HostCluster:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All hosts, as ssh knows them."""
+        """Return the names of all hosts, as in the ssh configuration."""
         return tuple(self.hosts)
 
     @property
     def env(self) -> dict[str, str]:
-        """What a drumline needs that is to reach them."""
+        """Return the variables that drumline needs to reach the hosts."""
         return {"DRUMLINE_SSH_CONFIG": str(self.config)}
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ class HostCluster:
         yield f"link set {host.cable} master {_BRIDGE} up"
 
     def _write(self, host: Host) -> None:
-        """The files of a host: its key, who may come in, and a user whose home is of this host alone."""
+        """Write the files of a host: its key, the authorized keys, and a user with a home on this host only."""
         host.folder.mkdir()
         _make_key(host.folder / "key")
         (host.folder / "authorized_keys").write_bytes(self.key.with_suffix(".pub").read_bytes())
@@ -138,7 +138,7 @@ class HostCluster:
         self.write_more(host.name, f"SetEnv {told}")
 
     def write_more(self, name: str, line: str) -> None:
-        """Add a line to what a host's sshd is told when it starts."""
+        """Add a line to the configuration of a host's sshd, for its next start."""
         with (self.hosts[name].folder / "sshd_config").open("a") as file:
             file.write(f"{line}\n")
 
@@ -150,7 +150,7 @@ class HostCluster:
         )
 
     def trust(self, *names: str) -> None:
-        """Know the keys that these hosts have now, and no others."""
+        """Write the current keys of these hosts, and no others, to `known_hosts`."""
         lines = []
         for name in names:
             kind, key = (self.hosts[name].folder / "key.pub").read_text().split()[:2]
@@ -158,7 +158,7 @@ class HostCluster:
         self.known_hosts.write_text("".join(lines))
 
     def run(self, name: str, *argv: str, check: bool = True) -> str:
-        """What a command says on a host, which is reached past its sshd."""
+        """Run a command on a host, without its sshd; return its output."""
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "HOME": HOME}
         done = subprocess.run([*self.hosts[name].entrance, *argv], capture_output=True, text=True, env=env, check=False)
         if check and done.returncode:
@@ -166,25 +166,25 @@ class HostCluster:
         return done.stdout
 
     def path(self, name: str, path: str) -> Path:
-        """A file of a host, as it can be read from here."""
+        """Return the path of a host's file on this machine."""
         return Path(f"/proc/{self.hosts[name].first}/root{path}")
 
     def link(self, name: str, *, up: bool) -> None:
-        """Put a host's cable in, or pull it: nobody reaches it, and nobody is told."""
+        """Connect or disconnect a host's network; packets to a disconnected host are dropped silently."""
         host = self.hosts[name]
-        # Who asked for its address in vain must not be told so by a question from before it was back.
+        # A failed lookup of its address may still be cached.
         again = [f"neigh flush to {host.address} dev {_BRIDGE}"] if up else []
         _ip(f"link set {host.cable} {'up' if up else 'down'}", *again)
 
     def kill_sshd(self, name: str) -> None:
-        """Kill a host's sshd and every session of it; what these started continues."""
-        while sshds := list(filter(is_sshd, self._all(name))):  # one may begin a session while it is looked for
+        """Kill a host's sshd and all its sessions; processes that these started continue."""
+        while sshds := list(filter(is_sshd, self._all(name))):  # one may start a session meanwhile
             for process in sshds:
                 with suppress(ProcessLookupError):
                     gone = os.pidfd_open(process.pid)
                     with suppress(ProcessLookupError):
                         os.kill(process.pid, signal.SIGKILL)
-                        select.select([gone], [], [])  # or its port would still be taken for the next
+                        select.select([gone], [], [])  # otherwise its port would still be in use
                     os.close(gone)
 
     def start_sshd(self, name: str) -> None:
@@ -192,7 +192,7 @@ class HostCluster:
         self.hosts[name].order("sshd")
 
     def new_host_key(self, name: str) -> None:
-        """Give a host another key, as if it were set up anew, or were another."""
+        """Give a host another key, as if it had been installed again, or were another host."""
         key = self.hosts[name].folder / "key"
         key.unlink()
         _make_key(key)
@@ -200,15 +200,15 @@ class HostCluster:
         self.start_sshd(name)
 
     def fill_disk(self, name: str) -> None:
-        """Leave no byte on the disk of a host's home."""
+        """Fill the disk of a host's home."""
         self.run(name, "sh", "-c", f"cat /dev/zero > {HOME}/.full", check=False)
 
     def empty_disk(self, name: str) -> None:
-        """Take away what filled it."""
+        """Remove what filled the disk."""
         self.run(name, "rm", "-f", f"{HOME}/.full")
 
     def without_python(self, name: str) -> None:
-        """Let sessions find every program of the machine but Python."""
+        """Let sessions find every program of the machine except Python."""
         self.run(
             name,
             "sh",
@@ -222,11 +222,11 @@ class HostCluster:
         self.start_sshd(name)
 
     def processes(self, name: str) -> list[Process]:
-        """What runs on a host, but for its first process, sshd's, and the dead."""
+        """Return the processes of a host, without its first process, sshd's, and zombies."""
         return [process for process in self._all(name) if not is_sshd(process)]
 
     def wait_idle(self, name: str, seconds: float = 30.0) -> None:
-        """Return when nothing runs on a host any more; raise AssertionError that says who does, if it takes longer."""
+        """Return when no process runs on a host; raise AssertionError that names those left, if it takes longer."""
         ends = time.monotonic() + seconds
         while left := self.processes(name):
             with suppress(ProcessLookupError):
@@ -241,17 +241,17 @@ class HostCluster:
         return [each for each in processes_in("pid", space) if each.pid != first and each.argv]
 
     def _end_stragglers(self) -> None:
-        """End whoever was left at the launching place, such as supervisors; it ends with the last of them."""
+        """End the processes left in the launching namespace, such as supervisors; it ends with the last of them."""
         here = Path("/proc/thread-self/ns/net").readlink()
         if here == Path(f"/proc/self/fd/{self._before}").readlink():
-            return  # nobody got as far as a place of his own
+            return  # the namespace was not made
         for each in processes_in("net", here):
             if each.pid != os.getpid():
                 with suppress(ProcessLookupError):
                     os.kill(each.pid, signal.SIGKILL)
 
 
-# Sessions find what a host of its own would have, whatever this machine's tests were told.
+# Sessions have the environment of a separate host, without the variables of the tests.
 _CLEAN = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin", "DRUMLINE_GPUS": ""}
 
 
@@ -269,7 +269,7 @@ def _check(result: int) -> None:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run a command among so many hosts: `[--shared] N COMMAND...`."""
+    """Run a command with N hosts: `[--shared] N COMMAND...`."""
     shared = words[:1] == ["--shared"]
     number, *command = words[shared:]
     for ends in (signal.SIGTERM, signal.SIGHUP):

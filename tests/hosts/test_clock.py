@@ -1,4 +1,4 @@
-"""A host with other clocks than ours: it is said, and whatever happens there is told by our time."""
+"""A host with other clocks than this machine: it is reported, and events have the time of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ number = int(os.environ["DRUMLINE_INDEX"])
 while not os.path.exists(f"{SHARED}/fall-{{number}}"):
     time.sleep(0.01)
 if number == 0:
-    time.sleep(3)  # the other one is about to end, and two clocks are known as well as an answer is quick
+    time.sleep(3)  # the other one is about to end, and clocks are compared with the precision of a round trip
 print("falls", flush=True)
 sys.exit(3 + number)
 """
@@ -34,7 +34,7 @@ sys.exit(3 + number)
 
 @pytest.fixture(scope="module")
 def host_cluster() -> Iterator[HostCluster]:
-    """Two hosts, of which one is two hours before us, in another boot."""
+    """Yield two hosts, one of which is two hours ahead, with another boot id."""
     with HostCluster(2, shared=True, clocks={"h2": AHEAD_SECONDS}) as host_cluster:
         yield host_cluster
 
@@ -45,21 +45,21 @@ def test_a_clock_that_is_fast_is_found(reached: HostCluster, capsys: pytest.Capt
     assert re.fullmatch(r"clocks +note +against this machine's: h2 is (2h|1h59m\d*s?) fast", row.strip()), row
 
 
-def test_times_are_ours_whatever_a_host_takes_them_for_and_who_fell_first_is_known(
+def test_times_are_converted_to_this_machine_and_the_first_failure_is_known(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     workspace.write("fall.py", FALLING)
     began, began_at = time.time(), now()
-    # The chief, on h1, falls when the other one has, while nobody looks.
+    # The chief, on h1, fails after the other one, without a supervisor.
     started = workspace.train("run: python3 fall.py\nroles: {worker: 2}\nengine: {ssh: [h1, h2]}\n")
     wait_until(lambda: all(b"it is" in started.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
     clocks = [[float(word) for word in started.log(f"worker.{n}").split()[2:4]] for n in range(2)]
-    assert clocks[1][0] - clocks[0][0] > AHEAD_SECONDS / 2  # it really is another time there
+    assert clocks[1][0] - clocks[0][0] > AHEAD_SECONDS / 2  # the clock of h2 is really ahead
     assert clocks[1][1] - clocks[0][1] > AHEAD_SECONDS / 2
     started.kill_supervisor()
     (host_cluster.shared / "fall-1").touch()
     host_cluster.wait_idle("h2")
-    workspace.run("status", started.id)  # which takes longer than a question to a host, by which clocks are compared
+    workspace.run("status", started.id)  # takes longer than the round trip by which clocks are compared
     (host_cluster.shared / "fall-0").touch()
     host_cluster.wait_idle("h1")
     assert workspace.run("supervise", started.id).code == 0

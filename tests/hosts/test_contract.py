@@ -1,4 +1,4 @@
-"""The contract that every engine keeps, on real hosts."""
+"""The contract of all engines, on real hosts."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ globals().update(contract_tests())
 
 @pytest.fixture
 def testbed(request: pytest.FixtureRequest, host_cluster: HostCluster, tmp_path: Path) -> Iterator[EngineTestBed]:
-    """A place to try the engine."""
+    """Yield a testbed of the engine."""
     excuse(request, EXCEPTIONS)
     yield from occupy(SshTestBed(tmp_path, host_cluster))

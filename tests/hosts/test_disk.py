@@ -1,4 +1,4 @@
-"""A full disk of this machine: a run on hosts, whose logs cannot be kept, is ended in order and says why."""
+"""A full disk of this machine: a run on hosts is stopped when its logs cannot be written, and the cause is stated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.workspace import Workspace, mounted
 FULL = os.strerror(errno.ENOSPC)
 
 
-def test_a_run_whose_logs_fill_the_disk_of_this_machine_is_stopped_and_says_so(
+def test_a_run_with_logs_that_fill_the_disk_of_this_machine_is_stopped_with_the_cause(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     with mounted(workspace.home, "1m"):

@@ -1,4 +1,4 @@
-"""Every command that README and docs show for hosts is typed where there are such, and prints what they show."""
+"""Every command that README and docs show for hosts is run with such hosts, and prints what they show."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHOWN = [page for page in PAGES if any("hosts" in block.marks for block in read_
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Two hosts that are called as the pages call them, and how they are reached."""
+    """Yield the ssh configuration of two hosts with the names that the pages use."""
     with HostCluster(2) as host_cluster:
         config = tmp_path_factory.mktemp("ssh") / "config"
         config.write_text(host_cluster.config.read_text().replace("Host h", "Host gpu"))
@@ -27,7 +27,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_tells_you_to_type_for_hosts_prints_what_it_shows(page: Path, tmp_path: Path, config: Path) -> None:
+def test_the_commands_of_a_page_for_hosts_print_what_it_shows(page: Path, tmp_path: Path, config: Path) -> None:
     with closing(Terminal(tmp_path, env={"DRUMLINE_SSH_CONFIG": str(config)})) as terminal:
         there = (block for block in read_blocks(page) if {"hosts", "everywhere", "file"} & block.marks.keys())
         wrong = [line for block in there for line in try_block(block, terminal)]

@@ -1,4 +1,4 @@
-"""`drumline doctor --on ssh`: what hosts have, and what is wrong with each, before anything is held."""
+"""`drumline doctor --on ssh`: what hosts have, and the problems of each, without claiming anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Doctor = Callable[..., Rows]
 
 @pytest.fixture
 def doctor(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> Doctor:
-    """What is found with this spec, by subject; that something is missing is the exit code too."""
+    """Return the rows for this spec, by subject; the exit code must be 1 if something is missing."""
 
     def examine(spec: str, *words: str) -> Rows:
         Path("drumline.yml").write_text(spec)
@@ -42,7 +42,7 @@ def options(**keys: object) -> str:
     return f"engine: {{ssh: {json.dumps(keys)}}}\n"
 
 
-def test_hosts_that_are_fine_are_told_what_they_have_and_nothing_is_left_there(
+def test_usable_hosts_are_listed_with_what_they_have_and_nothing_is_left_on_them(
     doctor: Doctor, reached: HostCluster
 ) -> None:
     rows = doctor(PLAIN + options(hosts=["h1", "h2", "h3"], shared=SHARED))
@@ -57,18 +57,18 @@ def test_hosts_that_are_fine_are_told_what_they_have_and_nothing_is_left_there(
         reached.wait_idle(host)
 
 
-def test_hosts_are_looked_at_without_a_spec(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hosts_are_examined_without_a_spec(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--hosts", "h1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["WHAT", "h1", "python", "clocks", "disk", "gpus", "ports", "shared"]
 
 
-def test_without_any_host_there_is_nobody_to_ask(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_hosts_there_is_an_error(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert "--hosts a,b" in capsys.readouterr().err
 
 
-def test_each_host_that_cannot_be_used_says_why_and_the_others_are_looked_at(
+def test_each_unusable_host_is_reported_and_the_others_are_examined(
     doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with HostCluster(5) as host_cluster:
@@ -76,7 +76,7 @@ def test_each_host_that_cannot_be_used_says_why_and_the_others_are_looked_at(
         host_cluster.without_python("h2")
         host_cluster.link("h3", up=False)
         host_cluster.kill_sshd("h4")
-        config = "Host stranger\n  HostName 10.89.0.15\n  User nobody-here\n" + host_cluster.config.read_text()
+        config = "Host stranger\n  HostName 10.89.0.15\n  User unknown-user\n" + host_cluster.config.read_text()
         host_cluster.config.write_text(config)
         monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(host_cluster.config))
         rows = doctor(PLAIN, "--hosts", "h1,h2,h3,h4,stranger,h5")
@@ -87,11 +87,11 @@ def test_each_host_that_cannot_be_used_says_why_and_the_others_are_looked_at(
     assert "ssh: {python: PATH}" in rows["h2"]["hint"]
     assert rows["h3"]["words"].startswith("h3 ")
     assert "refused" in rows["h4"]["words"]
-    assert "does not let nobody-here in" in rows["stranger"]["words"]
+    assert "does not let unknown-user in" in rows["stranger"]["words"]
     assert rows["room"]["words"] == "4 replicas on h5"
 
 
-def test_a_host_that_nobody_knows_the_key_of_is_refused_with_the_command_that_adds_it(
+def test_a_host_with_an_unknown_key_is_refused_with_the_command_that_adds_it(
     doctor: Doctor, reached: HostCluster
 ) -> None:
     reached.trust("h1")
@@ -106,7 +106,7 @@ def test_a_host_that_nobody_knows_the_key_of_is_refused_with_the_command_that_ad
 
 @pytest.fixture
 def blocked(reached: HostCluster) -> Iterator[None]:
-    """h1 hears nobody on training ports, as behind a firewall; it reaches everybody."""
+    """Drop incoming connections to training ports of h1, as a firewall does; outgoing ones pass."""
     rule = ("INPUT", "-p", "tcp", "--dport", "1024:", "--syn", "-j", "DROP")
     reached.run("h1", "iptables", "-A", *rule)
     yield
@@ -114,7 +114,7 @@ def blocked(reached: HostCluster) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("blocked")
-def test_a_firewall_that_lets_only_one_way_pass_is_found(doctor: Doctor) -> None:
+def test_a_firewall_that_blocks_one_direction_is_found(doctor: Doctor) -> None:
     row = doctor(PLAIN, "--hosts", "h1,h2")["ports"]
     assert row["words"] == (
         "2 ways of 4 closed: from h1 to h1 at 10.89.0.11:20000 (no answer) and from h2 to h1 at 10.89.0.11:20000"
@@ -123,14 +123,14 @@ def test_a_firewall_that_lets_only_one_way_pass_is_found(doctor: Doctor) -> None
     assert "give each a `port` that passes" in row["hint"]
 
 
-def test_an_address_at_which_peers_find_nobody_or_another_is_found(doctor: Doctor) -> None:
+def test_an_address_that_is_unused_or_belongs_to_another_host_is_found(doctor: Doctor) -> None:
     hosts = [{"host": "h1", "address": "10.89.0.99"}, {"host": "h2", "address": "10.89.0.13"}, "h3"]
     words = doctor(PLAIN + options(hosts=hosts))["ports"]["words"]
     assert "from h2 to h1 at 10.89.0.99:20000 (no route to host)" in words
     assert "from h2 to h2 at 10.89.0.13:20000 (another program answers there, 'h3')" in words
 
 
-def test_a_fixed_port_that_somebody_has_is_found(doctor: Doctor, reached: HostCluster) -> None:
+def test_a_fixed_port_in_use_is_found(doctor: Doctor, reached: HostCluster) -> None:
     code = "import socket, sys; s = socket.create_server(('', 12346)); print(flush=True); sys.stdin.read()"
     enter = ("nsenter", "--target", str(reached.hosts["h2"].first), "--net", "--")
     taker = subprocess.Popen([*enter, "python3", "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -153,7 +153,7 @@ def test_a_full_disk_is_found(doctor: Doctor, reached: HostCluster) -> None:
     assert "ssh: {folder: PATH}" in row["hint"]
 
 
-def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached: HostCluster) -> None:
+def test_a_folder_that_is_wrongly_declared_as_shared_is_found(doctor: Doctor, reached: HostCluster) -> None:
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/tmp"))["shared folder"]
     assert row["words"] == "/tmp is not shared: h1 does not see what h2 wrote and h2 does not see what h1 wrote"
     row = doctor(PLAIN + options(hosts=["h1", "h2"], shared="/mnt/nowhere"))["shared folder"]
@@ -162,7 +162,7 @@ def test_a_folder_that_is_not_shared_after_all_is_found(doctor: Doctor, reached:
     assert not [each for name in ("h1", "h2") for each in reached.path(name, "/tmp").iterdir()]
 
 
-def test_gpus_that_are_counted_on_and_not_seen_are_found(doctor: Doctor) -> None:
+def test_missing_gpus_are_found(doctor: Doctor) -> None:
     hosts = [{"host": "h1", "gpus": 2}, "h2"]
     rows = doctor(PLAIN + "resources: {gpus: 1}\n" + options(hosts=hosts))
     assert rows["gpus"]["words"] == "2 are configured on h1, 0 are found"

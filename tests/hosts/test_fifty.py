@@ -1,4 +1,4 @@
-"""Fifty hosts, each with a tiny replica: started, run, killed, and nothing is left on any of them."""
+"""Fifty hosts, each with a small replica: started and killed, and nothing is left on any of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def host_cluster() -> Iterator[HostCluster]:
         yield host_cluster
 
 
-def test_fifty_hosts_start_a_line_and_are_killed_to_the_last(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_run_on_fifty_hosts_starts_and_is_killed_completely(workspace: Workspace, host_cluster: HostCluster) -> None:
     spec = f"run: echo on $(hostname); exec sleep 1000\nroles: {{worker: {NUMBER}}}\n"
     workspace.write_spec(f"{spec}engine: {{ssh: [{', '.join(host_cluster.names)}]}}\n")
     answer = workspace.run("train", "-d", seconds=LONG_SECONDS)  # they share the cores with other tests

@@ -1,4 +1,4 @@
-"""The hosts that all else here is tried on are what they are taken for."""
+"""The hosts of these tests have the properties that the other tests rely on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def ssh(host_cluster: HostCluster, name: str, command: str, *, seconds: int = 60
     return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
-def test_every_host_is_one_of_its_own(host_cluster: HostCluster) -> None:
+def test_every_host_is_separate(host_cluster: HostCluster) -> None:
     told = [ssh(host_cluster, name, "hostname; pwd; ls /tmp; touch /tmp/mine ~/mine") for name in host_cluster.names]
     assert [each.stdout.split() for each in told] == [[name, HOME] for name in host_cluster.names]
     for name in host_cluster.names:
@@ -32,7 +32,7 @@ def test_a_folder_is_shared_and_homes_are_not(host_cluster: HostCluster) -> None
     assert host_cluster.path("h1", f"{HOME}/file").read_text() == "own\n"
 
 
-def test_hosts_reach_each_other_and_nobody_reaches_the_rest_of_the_host_cluster(host_cluster: HostCluster) -> None:
+def test_hosts_reach_each_other_and_nothing_outside(host_cluster: HostCluster) -> None:
     assert (
         "SSH-2.0"
         in ssh(host_cluster, "h1", f"exec 3<>/dev/tcp/{host_cluster.hosts['h2'].address}/22; head -1 <&3").stdout
@@ -42,15 +42,15 @@ def test_hosts_reach_each_other_and_nobody_reaches_the_rest_of_the_host_cluster(
     assert "unreachable" in ssh(host_cluster, "h1", "exec 3<>/dev/tcp/192.0.2.1/80").stderr
 
 
-def test_a_pulled_cable_is_silent_and_can_be_put_back(host_cluster: HostCluster) -> None:
+def test_a_disconnected_host_is_silent_and_can_be_connected_again(host_cluster: HostCluster) -> None:
     host_cluster.link("h2", up=False)
-    # A machine that is busy may take so long to say so that the kernel has given up to ask for its address.
+    # On a busy machine the kernel may already have given up resolving the address.
     assert re.search("timed out|No route to host", ssh(host_cluster, "h2", "true", seconds=2).stderr)
     host_cluster.link("h2", up=True)
     assert ssh(host_cluster, "h2", "true").returncode == 0
 
 
-def test_what_a_session_began_outlives_a_killed_sshd_and_is_seen(host_cluster: HostCluster) -> None:
+def test_processes_of_a_session_outlive_a_killed_sshd_and_are_listed(host_cluster: HostCluster) -> None:
     ssh(host_cluster, "h3", "setsid sleep 1000 > /dev/null 2>&1 < /dev/null &")
     host_cluster.kill_sshd("h3")
     assert "refused" in ssh(host_cluster, "h3", "true").stderr

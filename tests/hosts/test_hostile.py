@@ -1,6 +1,6 @@
-"""A host whose agent lies is believed about nothing but its own replicas, and ends no command in a traceback.
+"""A malicious agent can affect its own replicas only, and no command ends with a traceback.
 
-`python` of the spec is a program that runs the real one, with a lie in the agent if there is one on the host.
+`python` of the spec is a program that runs the real one; with a file on the host, it patches the agent.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if "-I" in words and os.path.exists("{LIE}"):
     words[at] = words[at].replace(last, last + open("{LIE}").read())
 os.execvp("python3", ["python3", *words])
 """
-# What a lie finds: the agent's class, and what it says and writes.
+# The names that a patch of the agent can use.
 _BEGINNING = """
 import os, time
 from drumline.engine.agent import verbs
@@ -47,12 +47,12 @@ def when_started(lie):
         return answer
     Replicas.start = do_start
 """
-_MOST_BYTES = 256 << 20  # of memory that a supervisor may have had
+_MOST_BYTES = 256 << 20  # limit for the peak memory of a supervisor
 
 
 @pytest.fixture
 def liar(host_cluster: HostCluster) -> Iterator[HostCluster]:
-    """The hosts with a program that lies where there is a lie; when the test has ended, all is true again."""
+    """Yield the hosts with a program that patches the agent; the patches are removed after the test."""
     for name in host_cluster.names:
         path = host_cluster.path(name, PYTHON)
         path.write_text(_LIAR)
@@ -60,7 +60,7 @@ def liar(host_cluster: HostCluster) -> Iterator[HostCluster]:
     yield host_cluster
     for name in host_cluster.names:
         host_cluster.path(name, LIE).unlink(missing_ok=True)
-        for process in host_cluster.processes(name):  # a host that lies need not end what it was told to
+        for process in host_cluster.processes(name):  # a malicious agent may not end its replicas
             with suppress(ProcessLookupError):
                 os.kill(process.pid, signal.SIGKILL)
 
@@ -79,7 +79,7 @@ def warnings(run: Run) -> list[str]:
 
 
 def peak_bytes(run: Run, before: int) -> int:
-    """The most memory that the supervisor has had so far."""
+    """Return the peak memory of the supervisor so far."""
     with suppress(OSError):
         pid = run.supervisor()
         for line in Path(f"/proc/{pid}/status").read_text().splitlines() if pid else ():
@@ -110,7 +110,7 @@ def test_a_host_that_claims_another_replica_gets_neither_it_nor_its_secrets(
     assert "sesame" not in said
 
 
-def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_told(
+def test_events_of_replicas_that_a_host_was_not_given_are_ignored_with_a_warning(
     workspace: Workspace, liar: HostCluster
 ) -> None:
     lie(
@@ -155,7 +155,7 @@ def test_a_host_that_speaks_of_replicas_of_others_is_not_heard_and_the_user_is_t
     ],
     ids=["announced", "endless line", "endless frames", "deep", "NaN", "NUL", "clock", "shape"],
 )
-def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
+def test_a_host_that_violates_the_protocol_is_lost_and_the_supervisor_s_memory_is_bounded(
     workspace: Workspace, liar: HostCluster, said: str
 ) -> None:
     body = textwrap.indent(textwrap.dedent(said), "    ")
@@ -176,9 +176,7 @@ def test_a_host_that_breaks_the_protocol_is_lost_and_the_supervisor_stays_small(
     assert "Traceback" not in run.said()
 
 
-def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(
-    workspace: Workspace, liar: HostCluster
-) -> None:
+def test_a_run_with_a_host_that_sends_malformed_answers_can_be_killed(workspace: Workspace, liar: HostCluster) -> None:
     lie(
         liar,
         """
@@ -195,7 +193,7 @@ def test_a_host_that_answers_nonsense_keeps_nobody_from_killing_the_run(
     assert "is over, but h2 could not be reached" in answer.err
 
 
-def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(workspace: Workspace, liar: HostCluster) -> None:
+def test_invalid_unicode_is_shown_with_replacement_characters(workspace: Workspace, liar: HostCluster) -> None:
     lie(
         liar,
         """
@@ -212,9 +210,7 @@ def test_text_that_is_no_unicode_is_shown_as_far_as_it_is(workspace: Workspace, 
         assert workspace.run(command, run.id).code == 0
 
 
-def test_hosts_that_share_their_folder_do_not_end_each_others_processes(
-    workspace: Workspace, liar: HostCluster
-) -> None:
+def test_hosts_with_a_shared_folder_do_not_end_each_other_s_processes(workspace: Workspace, liar: HostCluster) -> None:
     folder = f"{SHARED}/one-home"
     for _ in range(2):
         run = workspace.train(spec("'echo hello from $(hostname); sleep 3'", more=f", folder: {folder}"))

@@ -1,4 +1,4 @@
-"""Whole runs on bad days of hosts: cables that are pulled, sshd's and launchers that are killed.
+"""Whole runs during faults of hosts: disconnected networks, and killed sshd's and supervisors.
 
 Each end is told once, every line is there once, and in the end nothing runs anywhere.
 """
@@ -23,7 +23,7 @@ from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
 LINES = 60
-# However long a busy machine takes for a bad day, the line is there: it ends when the gate is open.
+# The replicas run until the gate is open, however long a busy machine takes for the faults.
 SCRIPT = f"""
 import os, time
 number = 0
@@ -38,7 +38,7 @@ WORKERS = ("worker.0", "worker.1", "worker.2")
 
 @pytest.fixture
 def gate(host_cluster: HostCluster, tmp_path: Path) -> Path:
-    """Whoever trains has no reason to stay once this is there."""
+    """Return the path of a file that lets the replicas end."""
     return host_cluster.shared / tmp_path.name
 
 
@@ -51,7 +51,7 @@ def workspace(workspace: Workspace, gate: Path) -> Workspace:
 def train(
     workspace: Workspace, *, lost: str = "30s", lease: str = "60s", rest: str = "", script: str = "train.py"
 ) -> Run:
-    """A worker on each of three hosts."""
+    """Start a worker on each of three hosts."""
     engine = f"engine: {{ssh: {{hosts: [h1, h2, h3], lost: {lost}, lease: {lease}}}}}"
     return workspace.train(f"run: python3 {script}\nroles: {{worker: 3}}\n{engine}\n{rest}")
 
@@ -61,7 +61,7 @@ def wait_line(run: Run, replica: str, number: int, attempt: int = 0) -> None:
 
 
 def check(run: Run, gate: Path, *, supervisors: int = 1) -> None:
-    """Everybody ended once, with 0, and was seen by each supervisor; every line is there once."""
+    """Open the gate, and check that each replica exited once, with 0, and each log line is there once."""
     gate.touch()
     run.wait_for(Phase.FINISHED, LONG_SECONDS)
     starts = Counter(str(event.replica) for event in run.events if isinstance(event, ReplicaStarted))
@@ -74,24 +74,24 @@ def check(run: Run, gate: Path, *, supervisors: int = 1) -> None:
 
 
 def check_lines(log: bytes) -> None:
-    """Every line is there once, from the first to the last."""
+    """Check that every line is there once, from the first to the last."""
     lines = log.count(b"\n")
     assert lines >= LINES
     assert log == b"".join(b"line %d\n" % number for number in range(lines))
 
 
-def test_a_cable_that_is_pulled_for_a_while(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
+def test_a_host_that_is_disconnected_for_a_while(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
     run = train(workspace)
     wait_line(run, "worker.1", 5)
     host_cluster.link("h2", up=False)
     came = run.log("worker.1").count(b"\n")
-    wait_line(run, "worker.0", came + 45)  # some five seconds
-    assert run.log("worker.1").count(b"\n") < came + 30  # what was on its way
+    wait_line(run, "worker.0", came + 45)  # about five seconds
+    assert run.log("worker.1").count(b"\n") < came + 30  # what was in transit
     host_cluster.link("h2", up=True)
     check(run, gate)
 
 
-def test_a_cable_that_is_back_only_when_all_have_ended(
+def test_a_host_that_is_connected_again_only_after_all_have_ended(
     workspace: Workspace, host_cluster: HostCluster, gate: Path
 ) -> None:
     run = train(workspace)
@@ -113,7 +113,7 @@ def test_an_sshd_that_is_killed_with_every_session(workspace: Workspace, host_cl
     check(run, gate)
 
 
-def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, gate: Path) -> None:
+def test_a_supervisor_that_is_killed_repeatedly(workspace: Workspace, gate: Path) -> None:
     run = train(workspace)
     for number in (5, 20, 35):
         wait_line(run, "worker.1", number)
@@ -122,7 +122,7 @@ def test_a_supervisor_that_is_killed_again_and_again(workspace: Workspace, gate:
     check(run, gate, supervisors=4)
 
 
-def test_a_supervisor_that_is_killed_while_a_cable_is_pulled(
+def test_a_supervisor_that_is_killed_while_a_host_is_disconnected(
     workspace: Workspace, host_cluster: HostCluster, gate: Path
 ) -> None:
     run = train(workspace)
@@ -141,7 +141,7 @@ def forever(workspace: Workspace, **options: str) -> Run:
     return train(workspace, script="forever.py", **options)
 
 
-def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over(
+def test_a_killed_supervisor_leaves_nothing_running_after_the_lease(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     run = forever(workspace, lost="8s", lease="16s")
@@ -156,7 +156,7 @@ def test_a_launcher_that_is_killed_leaves_nothing_running_once_the_lease_is_over
     assert run.cause.failure == "lost"
 
 
-def test_a_host_that_is_gone_for_good_is_named_as_the_cause(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_lost_host_is_named_as_the_cause(workspace: Workspace, host_cluster: HostCluster) -> None:
     run = forever(workspace, lost="8s", lease="16s")
     wait_line(run, "worker.1", 5)
     host_cluster.link("h2", up=False)
@@ -170,10 +170,10 @@ def test_a_host_that_is_gone_for_good_is_named_as_the_cause(workspace: Workspace
     }
     for name in ("h1", "h3"):
         host_cluster.wait_idle(name)
-    host_cluster.wait_idle("h2", 60)  # nobody reaches it, and its lease is over
+    host_cluster.wait_idle("h2", 60)  # it is unreachable, and its lease has expired
 
 
-def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(
+def test_a_host_with_a_key_that_changes_during_a_run_is_not_trusted_again(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     run = forever(workspace, lost="8s", lease="16s")
@@ -189,7 +189,7 @@ def test_a_host_whose_key_changes_under_a_run_is_not_trusted_again(
     assert "the key of h2 is another than the one in" in told
 
 
-def test_a_line_starts_again_on_the_hosts_that_remain(
+def test_a_gang_starts_again_on_the_remaining_hosts(
     workspace: Workspace, host_cluster: HostCluster, gate: Path
 ) -> None:
     run = train(workspace, lost="8s", lease="16s", rest="restart: {lost: 1}")
@@ -205,7 +205,7 @@ def test_a_line_starts_again_on_the_hosts_that_remain(
         check_lines(run.log(worker, 1))
 
 
-def test_a_line_that_does_not_fit_on_the_hosts_that_remain_fails_and_names_the_one_that_is_gone(
+def test_a_gang_that_does_not_fit_on_the_remaining_hosts_fails_and_names_the_lost_one(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     workspace.write("forever.py", FOREVER)
@@ -222,7 +222,7 @@ def test_a_line_that_does_not_fit_on_the_hosts_that_remain_fails_and_names_the_o
     assert "h2" in told.out + told.err
 
 
-def test_kill_is_over_when_nothing_is_left_on_any_host(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_kill_returns_when_nothing_is_left_on_any_host(workspace: Workspace, host_cluster: HostCluster) -> None:
     workspace.write("stubborn.py", f"import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n{FOREVER}")
     run = train(workspace, script="stubborn.py", rest="timeouts: {grace: 1s}")
     wait_line(run, "worker.2", 5)
@@ -244,11 +244,11 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(workspace: Workspace, ho
     assert not [each for name in ("h1", "h2") for each in host_cluster.processes(name) if "forever.py" in each.argv]
     host_cluster.wait_idle("h3", 60)
     unreached = run.path / UNREACHED
-    (doubt,) = unverified_from_text(unreached.read_text())
-    assert doubt.until is not None
-    assert doubt.until > unreached.stat().st_mtime + 16  # the lease
-    assert f"ends by itself, at the latest at {utc(doubt.until)}" in answer.err
-    unreached.write_text(unverified_to_text([doubt.replace(until=time.time() - 1)]))  # as if it were that late
+    (unverified,) = unverified_from_text(unreached.read_text())
+    assert unverified.until is not None
+    assert unverified.until > unreached.stat().st_mtime + 16  # the lease
+    assert f"ends by itself, at the latest at {utc(unverified.until)}" in answer.err
+    unreached.write_text(unverified_to_text([unverified.replace(until=time.time() - 1)]))  # as if that time had passed
     answer = workspace.run("kill", run.id)
     assert answer.code == 0, answer
     assert (
@@ -256,9 +256,7 @@ def test_kill_lists_the_hosts_that_could_not_be_reached(workspace: Workspace, ho
     )
 
 
-def test_ports_that_somebody_has_on_a_host_are_not_given_to_a_line(
-    workspace: Workspace, host_cluster: HostCluster
-) -> None:
+def test_ports_in_use_on_a_host_are_not_given_to_a_run(workspace: Workspace, host_cluster: HostCluster) -> None:
     taker = "import socket, time; s = socket.create_server(('', 20000)); time.sleep(600)"
     host_cluster.run("h2", "sh", "-c", f'python3 -c "{taker}" > /dev/null 2>&1 < /dev/null &')
     wait_until(lambda: ":4E20 " in host_cluster.path("h2", "/proc/1/net/tcp").read_text() or None)

@@ -1,4 +1,4 @@
-"""What a run writes on its hosts: fetched, copied, found again by the next attempt, removed."""
+"""The output of a run on hosts: fetched, copied, used by the next attempt, and removed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from drumline.run.traces import UNREACHED
 from hosts.host_cluster import HOME, SHARED, HostCluster
 from scaffold.waiting import wait_until
 
-# Counts, and keeps in its output how far it is and where; the word for its host in the shared folder ends it. Only the
-# first attempt fails by it.
+# Counts, and writes the count and its host to the output; a word in its host's file in the shared folder ends it. The
+# word `fail` applies to the first attempt only.
 TRAIN = f"""\
 import os, pathlib, sys, time
 output, host = pathlib.Path(os.environ["OUTPUT_DIR"]), os.uname().nodename
@@ -39,7 +39,7 @@ sys.exit(said() == "fail")
 
 
 class Project:
-    """A project whose runs go to the hosts of a `HostCluster`."""
+    """A project with runs on the hosts of a `HostCluster`."""
 
     def __init__(self, folder: Path, host_cluster: HostCluster, spec: str) -> None:
         self.folder = folder / "project"
@@ -52,10 +52,10 @@ class Project:
         (self.folder / "drumline.yml").write_text(f"{common}{spec}")
         (self.folder / "train.py").write_text(TRAIN)
         self.env = {**os.environ, **host_cluster.env, "DRUMLINE_HOME": str(self.home)}
-        self.umask = -1  # that of the test
+        self.umask = -1  # the umask of the test
 
     def drumline(self, *words: str, code: int = 0) -> str:
-        """What the command says, on both of its streams."""
+        """Run a command; return its standard output and error."""
         argv = [sys.executable, "-m", "drumline", *words]
         done = subprocess.run(
             argv,
@@ -71,38 +71,38 @@ class Project:
         return done.stdout
 
     def say(self, word: str, *hosts: str) -> None:
-        """Let replicas on these hosts be done, or fail."""
+        """Let replicas on these hosts finish or fail."""
         for host in hosts:
             (self.words / f"{host}.new").write_text(word)
             (self.words / f"{host}.new").replace(self.words / host)
 
     def status(self) -> dict[str, object]:
-        """Run 1."""
+        """Return the status of run 1."""
         return dict(json.loads(self.drumline("status", "1", "-o", "json")))
 
     def here(self, name: str) -> Path:
-        """A file of the output, as far as it was fetched."""
+        """Return the path of a fetched file of the output."""
         return self.home / "runs/1/output" / name
 
     def there(self, host: str, name: str) -> Path | None:
-        """The same where it was written."""
+        """Return the path of an output file on a host; None if there is none."""
         runs = self.host_cluster.path(host, f"{HOME}/.local/share/drumline/runs")
         return next(iter(runs.glob(f"{self.unique}/{name}")), None)
 
     @property
     def unique(self) -> str:
-        """What the run's folders on hosts are called."""
+        """Return the name of the run's folders on hosts."""
         return str(json.loads((self.home / "runs/1/plan.json").read_text())["options"]["unique"])
 
     def log(self, replica: str, attempt: int = 0) -> str:
-        """What a replica has said."""
+        """Return the log of a replica."""
         path = self.home / f"runs/1/attempts/{attempt}/{replica}/log"
         return path.read_text() if path.exists() else ""
 
 
 @pytest.fixture
 def make(host_cluster: HostCluster, tmp_path: Path) -> Iterator[Callable[[str], Project]]:
-    """Projects whose runs are over when the test is."""
+    """Make projects; no run of them is left after the test."""
     made: list[Project] = []
 
     def make(spec: str) -> Project:
@@ -118,14 +118,14 @@ def make(host_cluster: HostCluster, tmp_path: Path) -> Iterator[Callable[[str], 
 TWO = "roles: {worker: 2}\nengine: {default: ssh, ssh: [h1, h2]}\n"
 
 
-def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
+def test_the_output_of_a_run_on_hosts_is_used_fetched_and_removed(
     make: Callable[[str], Project], tmp_path: Path
 ) -> None:
     project = make(TWO)
     project.drumline("train", "--detach")
     wait_until(lambda: project.there("h1", "output/state") and project.there("h2", "output/state"))
 
-    # While it goes on, the chief's is the one that is meant.
+    # During the run, commands use the chief's output.
     project.drumline("cp", "1:state", str(tmp_path / "copy"))
     assert (tmp_path / "copy").read_text().endswith(" h1")
     assert project.drumline("inspect", "1", "sh", "-c", "hostname; ls; exit 7", code=7).split()[:1] == ["h1"]
@@ -135,7 +135,7 @@ def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
     assert "has no" in project.drumline("cp", "1:nothing", str(tmp_path), code=4)
     assert f"{HOME}/.local/share/drumline/runs/{project.unique}/output on h1" in project.drumline("status", "1")
 
-    # Who waits for the run finds its output here.
+    # At the end of the run its output is on this machine.
     project.say("done", "h1", "h2")
     said = project.drumline("logs", "-f", "1")
     assert " to 2 hosts... done" in said
@@ -144,7 +144,7 @@ def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
     assert f"{project.here('').parent / 'output'}, fetched from h1" in project.drumline("status", "1")
     assert project.drumline("inspect", "1", "cat", "hint") == "given"
 
-    # And who forgets it forgets it on the hosts too.
+    # `rm` removes it from the hosts, too.
     gone = [
         project.host_cluster.path(host, f"{HOME}/.local/share/drumline/runs/{project.unique}") for host in ("h1", "h2")
     ]
@@ -153,7 +153,7 @@ def test_a_run_on_hosts_from_its_start_until_nothing_is_left_of_it(
     assert not any(each.exists() for each in gone)
 
 
-def test_the_next_attempt_begins_on_every_host_where_the_chief_was(make: Callable[[str], Project]) -> None:
+def test_the_next_attempt_starts_from_the_chief_s_output_on_every_host(make: Callable[[str], Project]) -> None:
     project = make(f"{TWO}restart: 1\n")
     project.drumline("train", "--detach")
     wait_until(lambda: project.there("h1", "output/state") and project.there("h2", "output/state"))
@@ -166,7 +166,7 @@ def test_the_next_attempt_begins_on_every_host_where_the_chief_was(make: Callabl
     wait_until(lambda: project.status()["state"] == "FINISHED")
 
 
-def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make: Callable[[str], Project]) -> None:
+def test_a_chief_on_a_lost_host_continues_on_another_from_the_fetched_output(make: Callable[[str], Project]) -> None:
     project = make(
         "roles: {worker: 1}\nrestart: {lost: 1}\nparameters: {pause: 1000}\n"
         "engine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s, lease: 16s}}\n"
@@ -180,7 +180,9 @@ def test_a_chief_whose_host_is_lost_goes_on_elsewhere_from_what_was_fetched(make
         assert "on h2" in project.log("worker.0", 1)
     finally:
         project.host_cluster.link("h1", up=True)
-    wait_until(lambda: not (project.home / "runs/1" / UNREACHED).exists())  # or nobody knows what is left on h1
+    wait_until(
+        lambda: not (project.home / "runs/1" / UNREACHED).exists()
+    )  # otherwise it is not known what is left on h1
     wait_until(lambda: (state := project.there("h2", "output/state")) and state.read_text().endswith(" h2"))
     project.say("done", "h2")
     wait_until(lambda: project.status()["state"] == "FINISHED")
@@ -221,7 +223,7 @@ def test_data_is_prepared_once_on_every_host_and_an_environment_built_there(make
     assert all("/.local/share/drumline/cache/environments/" in words[0] for words in said.values())
 
 
-def test_what_cannot_be_prepared_on_one_host_is_said_with_its_name(make: Callable[[str], Project]) -> None:
+def test_a_failed_preparation_on_one_host_names_the_host(make: Callable[[str], Project]) -> None:
     project = make(f"{TWO}data: {{path: others, prepare: 'sh prepare.sh'}}\n")
     (project.folder / "prepare.sh").write_text('[ "$(hostname)" != h2 ] || exit 3; exec sleep 1000')
     said = project.drumline("train", code=1)
@@ -238,13 +240,13 @@ def test_a_helper_is_killed_on_every_host(make: Callable[[str], Project]) -> Non
     assert not [argv for argv in left if "sleep" in argv]
 
 
-def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None:
+def test_a_host_with_a_full_disk_is_named_and_not_used(tmp_path: Path) -> None:
     with HostCluster(2, shared=True, disk="20m") as host_cluster:
         project = Project(
             tmp_path, host_cluster, "roles: {worker: 1}\nengine: {default: ssh, ssh: {hosts: [h1, h2], lost: 8s}}\n"
         )
         project.say("done", "h1", "h2")
-        project.drumline("train")  # so that drumline itself is there
+        project.drumline("train")  # sends drumline itself
         host_cluster.fill_disk("h1")
         said = project.drumline("train")
         assert re.search(r"the disk of h1 is full: /\S+ cannot be written; the run starts without h1", said)
@@ -253,8 +255,8 @@ def test_a_host_whose_disk_is_full_is_named_and_left_out(tmp_path: Path) -> None
         assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)
 
 
-# A host's Python that is not honest: asked for the output it lists links that climb through each other, or folders and
-# files behind such a link. Everything else it does as it is told.
+# A malicious Python of a host: as the output it lists links that lead out of the folder, or folders and files beneath
+# such a link. All other requests are answered correctly.
 LIAR = """\
 #!/usr/bin/env python3
 import os, sys
@@ -286,7 +288,7 @@ DEEP = [["/".join("a" * depth), *FOLDER, "", False] for depth in range(1, 1000)]
     ],
     ids=["links", "links and files", "files", "deep"],
 )
-def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
+def test_a_host_with_a_forged_output_list_writes_nothing_outside_of_the_output(
     make: Callable[[str], Project], entries: list[object], warning: str, fetched: set[str]
 ) -> None:
     project = make(
@@ -307,7 +309,7 @@ def test_a_host_that_lies_about_the_output_writes_nothing_outside_of_it(
     assert project.status()["state"] == "FINISHED"
 
 
-def test_all_that_a_run_on_hosts_leaves_is_private_here_and_there_whatever_the_umask(
+def test_files_of_a_run_on_hosts_are_private_on_all_machines_with_any_umask(
     make: Callable[[str], Project],
 ) -> None:
     project = make(f"{TWO}restart: 1\n")
@@ -324,7 +326,7 @@ def test_all_that_a_run_on_hosts_leaves_is_private_here_and_there_whatever_the_u
 
 
 def _open_to_others(folder: Path) -> list[str]:
-    """What others than its owner may use; what the training wrote, and the project, have modes of their own."""
+    """Return what other users may access, without the output and the project, which have their own modes."""
     found = []
     for at, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if name not in ("output", "project")]

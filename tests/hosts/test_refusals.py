@@ -1,4 +1,4 @@
-"""What is wrong with a host is said before there is a run, with what to do about it."""
+"""Problems of hosts are reported before there is a run, with hints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def host_cluster() -> Iterator[HostCluster]:
 
 
 def refused(workspace: Workspace, *words: str, code: int = 2, spec: str = SPEC) -> Answer:
-    """What `train` says that starts nothing; the code is 2 where something has to be mended first."""
+    """Return the answer of a `train` that starts nothing; the exit code is 2 if the user has to fix something first."""
     workspace.write_spec(spec)
     answer = workspace.run("train", *(words or ("--hosts", "h1,h2")))
     assert answer.code == code, answer
@@ -30,7 +30,7 @@ def refused(workspace: Workspace, *words: str, code: int = 2, spec: str = SPEC) 
     return answer
 
 
-def test_a_host_whose_key_has_changed(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_a_changed_key(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.new_host_key("h2")
     answer = refused(workspace)
     assert "the key of h2 is another than the one in" in answer.err
@@ -39,7 +39,7 @@ def test_a_host_whose_key_has_changed(workspace: Workspace, host_cluster: HostCl
     assert workspace.run("train", "--hosts", "h1,h2").code == 0
 
 
-def test_a_host_whose_key_nobody_knows(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_an_unknown_key(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.trust("h1")
     answer = refused(workspace)
     host_cluster.trust(*host_cluster.names)
@@ -47,9 +47,9 @@ def test_a_host_whose_key_nobody_knows(workspace: Workspace, host_cluster: HostC
     assert f"ssh-keyscan 10.89.0.12 >> {host_cluster.known_hosts}" in answer.err
 
 
-def test_a_user_who_is_not_let_in(workspace: Workspace) -> None:
-    answer = refused(workspace, "--hosts", "h1,somebody@h2")
-    assert "does not let somebody in" in answer.err
+def test_a_user_without_access(workspace: Workspace) -> None:
+    answer = refused(workspace, "--hosts", "h1,stranger@h2")
+    assert "does not let stranger in" in answer.err
     assert "ssh-copy-id" in answer.err
 
 
@@ -67,7 +67,7 @@ def test_a_host_without_an_sshd(workspace: Workspace, host_cluster: HostCluster)
     assert "h2 cannot be reached: connection refused" in answer.err
 
 
-def test_all_that_is_wrong_with_several_hosts_is_said_at_once(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_the_problems_of_several_hosts_are_reported_together(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.trust("h2")
     host_cluster.kill_sshd("h2")
     answer = refused(workspace)
@@ -84,7 +84,7 @@ def test_all_that_is_wrong_with_several_hosts_is_said_at_once(workspace: Workspa
     ]
 
 
-def test_a_host_without_the_python_that_is_named(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_without_the_configured_python(workspace: Workspace, host_cluster: HostCluster) -> None:
     workspace.write_spec(f"{SPEC}engine: {{ssh: {{hosts: [h1, h2], python: python3.99}}}}\n")
     answer = workspace.run("train")
     assert answer.code == 2
@@ -92,7 +92,9 @@ def test_a_host_without_the_python_that_is_named(workspace: Workspace, host_clus
     assert "ssh: {python: PATH}" in answer.err
 
 
-def test_a_host_with_an_old_python_is_told_which(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_an_old_python_is_reported_with_the_version(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
     pretend = "import sys; sys.version_info = (3, 9, 18); code = sys.argv.pop(1); exec(code)"
     for name in host_cluster.names:
         path = host_cluster.path(name, "/run/old")
@@ -106,7 +108,7 @@ def test_a_host_with_an_old_python_is_told_which(workspace: Workspace, host_clus
 
 
 def test_a_host_with_a_full_disk(workspace: Workspace, host_cluster: HostCluster) -> None:
-    host_cluster.run("h2", "rm", "-rf", "/home/me/.cache", "/home/me/.local")  # that of the tests before
+    host_cluster.run("h2", "rm", "-rf", "/home/me/.cache", "/home/me/.local")  # left by earlier tests
     host_cluster.fill_disk("h2")
     answer = refused(workspace)
     host_cluster.empty_disk("h2")
@@ -115,7 +117,7 @@ def test_a_host_with_a_full_disk(workspace: Workspace, host_cluster: HostCluster
     assert "ssh: {folder: PATH}" in answer.err
 
 
-def test_a_disk_that_fills_up_under_a_run_ends_it_with_the_hosts_name(
+def test_a_disk_that_fills_up_during_a_run_ends_it_and_names_the_host(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     workspace.write(
@@ -127,7 +129,7 @@ def test_a_disk_that_fills_up_under_a_run_ends_it_with_the_hosts_name(
         try:
             open(model, "wb").write(bytes(64 << 20))
         except OSError:
-            os.unlink(model)  # or there would be no room for what it says
+            os.unlink(model)  # otherwise there would be no space for its message
             raise
         """,
     )
@@ -136,13 +138,13 @@ def test_a_disk_that_fills_up_under_a_run_ends_it_with_the_hosts_name(
     assert answer.code == 1
     assert "No space left on device" in answer.out
     (run,) = workspace.runs()
-    run.wait_for(Phase.FAILED)  # and nobody of it is on a host any more
+    run.wait_for(Phase.FAILED)  # and no replica is left on a host
     assert run.cause.failure in ("crash", "early")
     for name in host_cluster.names:
         host_cluster.run(name, "sh", "-c", "rm -rf /home/me/.local/share/drumline/runs")
 
 
-def test_a_host_that_has_no_python_at_all(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_host_without_any_python(workspace: Workspace, tmp_path: Path) -> None:
     with HostCluster(2) as bare:
         bare.without_python("h2")
         workspace.env |= bare.env

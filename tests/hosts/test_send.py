@@ -1,4 +1,4 @@
-"""Folders travel through a real sshd: quickly again, whole or not at all, whatever they are called."""
+"""Folders are sent through a real sshd: completely or not at all, only changes the second time, with any names."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from unit.engine.agent.host import listing
 T = TypeVar("T")
 BASE = "~/base with blanks"
 FOLDER = f"{BASE}/runs/u/project"
-OVER = "/run/over"  # a file of a host: no more is waited for
+OVER = "/run/over"  # a file of a host that ends the waiting
 PASSED_BYTES = 10_000_000  # the package, two frames with the first 8 MiB, and a part of the third frame
 SETUP = Setup("python3", "~/.cache/drumline/hosts", "name another", "make room")
 
@@ -67,7 +67,7 @@ def project(tmp_path: Path) -> Path:
     return root
 
 
-def test_a_project_comes_there_and_only_what_changed_comes_again(host_cluster: HostCluster, project: Path) -> None:
+def test_a_project_is_sent_and_later_only_its_changes(host_cluster: HostCluster, project: Path) -> None:
     first = send(host_cluster, "h1", project)
     assert listing(there(host_cluster, "h1")) == listing(project)
     assert first.sent_bytes == first.size_bytes > 20_000_000
@@ -77,7 +77,7 @@ def test_a_project_comes_there_and_only_what_changed_comes_again(host_cluster: H
     assert listing(there(host_cluster, "h1")) == listing(project)
 
 
-def test_an_output_comes_back(host_cluster: HostCluster, project: Path, tmp_path: Path) -> None:
+def test_an_output_is_fetched(host_cluster: HostCluster, project: Path, tmp_path: Path) -> None:
     send(host_cluster, "h2", project)
     here = tmp_path / "here"
     found = ask(host_cluster, "h2", lambda agent: fetch(agent, FOLDER, here, settled=True))
@@ -99,9 +99,9 @@ while not os.path.exists({OVER!r}):
 
 
 class Cut(Shell):
-    """A connection whose sshd is killed while a large frame is on its way: no more than a part of it is read.
+    """A connection with an sshd that is killed while a large frame is being sent: only a part of it is read.
 
-    What the agent is given passes through a command that stops reading within the third frame.
+    The agent's input passes through a command that stops reading within the third frame.
     """
 
     host_cluster: HostCluster
@@ -126,7 +126,9 @@ class Cut(Shell):
         return channel
 
 
-def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(host_cluster: HostCluster, project: Path) -> None:
+def test_a_host_that_is_disconnected_during_sending_has_no_incomplete_project(
+    host_cluster: HostCluster, project: Path
+) -> None:
     Cut.host_cluster = host_cluster
     with pytest.raises(UnreachableError, match=r"the connection to h3 broke"):
         ask(
@@ -141,11 +143,11 @@ def test_a_host_that_is_cut_off_in_the_middle_has_nothing_half(host_cluster: Hos
     assert not there(host_cluster, "h3").exists()
     host_cluster.start_sshd("h3")
     again = send(host_cluster, "h3", project)
-    assert 0 < again.sent_bytes < again.size_bytes  # what had come before is there
+    assert 0 < again.sent_bytes < again.size_bytes  # what was sent before is kept
     assert listing(there(host_cluster, "h3")) == listing(project)
 
 
-def test_a_host_without_room_is_named(project: Path, tmp_path: Path) -> None:
+def test_a_host_without_space_is_named(project: Path, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small/train.py").write_bytes(b"x" * 100_000)
     with HostCluster(1, disk="8m") as host_cluster:

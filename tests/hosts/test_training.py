@@ -15,11 +15,11 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
 LONG_SECONDS = 900.0
-pytestmark = pytest.mark.timeout(2400)  # an epoch takes many seconds where others use the cores too
+pytestmark = pytest.mark.timeout(2400)  # an epoch takes many seconds on a busy machine
 
 
 def bring(workspace: Workspace, workers: int, engine: str) -> None:
-    """The template for Keras as `drumline init` writes it, and this engine."""
+    """Write the template for Keras of `drumline init`, with this engine."""
     assert workspace.run("init", "--template", "keras", ".").code == 0
     spec = (workspace.project / "drumline.yml").read_text().replace("worker: 2", f"worker: {workers}")
     workspace.write("drumline.yml", f"{spec}\nengine: {engine}\n")
@@ -34,12 +34,12 @@ def train(workspace: Workspace, *words: str) -> Run:
     answer = workspace.run("train", "--no-warm", *words, seconds=LONG_SECONDS)
     assert answer.code == 0, answer.out + answer.err
     (run,) = workspace.runs()
-    run.wait_for(Phase.FINISHED)  # and its supervisor has left: what the chief wrote is here
+    run.wait_for(Phase.FINISHED)  # and its supervisor has exited: the chief's output is fetched
     return run
 
 
 def learnt(run: Run, attempt: int = 0) -> dict[int, float]:
-    """The loss of each epoch, which all workers agree on."""
+    """Return the loss of each epoch, which is equal for all workers."""
     workers = [str(each.id) for each in run.folder.plan().replicas]
     found = [losses(run.log(worker, attempt).decode()) for worker in workers]
     assert all(each == found[0] for each in found)
@@ -47,11 +47,11 @@ def learnt(run: Run, attempt: int = 0) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("workers", [2, 3])
-def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
+def test_workers_on_several_hosts_learn_the_same_as_on_one_machine(
     workspace: Workspace, host_cluster: HostCluster, tmp_path: Path, workers: int
 ) -> None:
     here = Workspace(tmp_path / "here")
-    here.env["PYTHONPATH"] = str(ROOT / "src")  # on hosts, the runtime comes along
+    here.env["PYTHONPATH"] = str(ROOT / "src")  # on hosts, drumline sends the runtime
     bring(here, workers, "local")
     spec = (here.project / "drumline.yml").read_text()
     here.write("drumline.yml", spec.replace("run: python", f"run: {find_python('tensorflow')}"))
@@ -62,14 +62,14 @@ def test_a_worker_on_each_host_learns_what_they_learn_on_one_machine(
     assert learnt(run) == pytest.approx(learnt(expected), rel=1e-5)
     first = run.log("worker.0").decode()
     assert accuracies(first) == pytest.approx(accuracies(expected.log("worker.0").decode()), abs=0.002)
-    # What the chief saved has come back.
+    # The chief's files are fetched.
     assert (run.path / "output" / "model.keras").stat().st_size == pytest.approx(
         (expected.path / "output" / "model.keras").stat().st_size, rel=0.01
     )
     here.leave()
 
 
-def test_a_training_goes_on_from_its_checkpoint_on_the_hosts_that_remain(
+def test_a_training_continues_from_its_checkpoint_on_the_remaining_hosts(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     bring(workspace, 3, on_hosts("h1, h2, h3", shared=SHARED, lost="15s", lease="30s") + "\nrestart: {lost: 1}")

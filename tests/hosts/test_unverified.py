@@ -1,4 +1,4 @@
-"""A host that was lost and answers again: whoever lives there and should not is ended, and the doubt is over."""
+"""A lost host that answers again: replicas that were reported as ended are ended on it, and it counts as verified."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def wait_said(run: Run, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_a_host_that_answers_again_ends_whoever_was_told_to_have_ended(
+def test_replicas_that_were_reported_as_ended_are_ended_when_their_host_answers_again(
     workspace: Workspace, host_cluster: HostCluster, *, replaced: bool
 ) -> None:
     workspace.write("forever.py", SCRIPT)
@@ -44,7 +44,7 @@ def test_a_host_that_answers_again_ends_whoever_was_told_to_have_ended(
     wait_said(run, 1)  # on the other two
     assert trained_on(host_cluster, "h2") == [before]
     assert (run.path / UNREACHED).read_text() == "h2\n"
-    if replaced:  # whoever takes the run up knows of the doubt, though not of the life
+    if replaced:  # the new supervisor reads that the host is unverified, but not which incarnations it has
         run.kill_supervisor()
         assert workspace.run("supervise", run.id).code == 0
     host_cluster.link("h2", up=True)

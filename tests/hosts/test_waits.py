@@ -1,4 +1,4 @@
-"""Lines that wait: for a host that does not answer, for a port that a line before them has, for what is prepared."""
+"""Runs that wait: for a host that does not answer, for a port that another run uses, for prepared data."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def workspace(workspace: Workspace) -> Workspace:
 
 @contextmanager
 def serving(host_cluster: HostCluster, name: str) -> Iterator[int]:
-    """Somebody on a host who has the port; his pid there."""
+    """Run a program on a host that uses the port; yield its pid on the host."""
     host_cluster.path(name, "/tmp/serve.py").write_text(SERVER)
     script = "exec python3 /tmp/serve.py > /tmp/served 2>&1 < /dev/null & echo $!"
     pid = int(host_cluster.run(name, "sh", "-c", script))
@@ -53,7 +53,7 @@ def serving(host_cluster: HostCluster, name: str) -> Iterator[int]:
         host_cluster.wait_idle(name)
 
 
-def test_a_fixed_port_that_somebody_has_is_said_before_anything_starts(
+def test_a_fixed_port_in_use_is_reported_before_anything_starts(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     workspace.write_spec(f"run: echo hello\nroles: {{worker: 3}}\n{ENGINE}")  # a second on h1, with the next port
@@ -68,14 +68,12 @@ def test_a_fixed_port_that_somebody_has_is_said_before_anything_starts(
     assert workspace.run("train").code == 0
 
 
-def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(
-    workspace: Workspace, host_cluster: HostCluster
-) -> None:
+def test_a_run_waits_while_another_run_uses_its_ports(workspace: Workspace, host_cluster: HostCluster) -> None:
     first = workspace.train(WAITING)
     wait_until(lambda: all(b"serves" in first.log(f"worker.{n}") for n in range(2)), LONG_SECONDS)
     second = workspace.train(WAITING)
     second.wait_for(Phase.PENDING)
-    workspace.write_spec(WAITING.replace("resources: {cpus: 1}\n", ""))  # one that would not wait
+    workspace.write_spec(WAITING.replace("resources: {cpus: 1}\n", ""))  # without resources it would not wait
     answer = workspace.run("train")
     assert answer.code == 2
     assert f"error: port {PORT} of h1 is taken by {first.id}.worker.0 of another run (pid " in answer.err
@@ -86,7 +84,7 @@ def test_a_line_waits_for_its_turn_though_the_one_before_it_has_its_ports(
     assert workspace.run("kill", second.id).code == 0
 
 
-def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_run_that_waits_for_a_host_can_be_killed(workspace: Workspace, host_cluster: HostCluster) -> None:
     first = workspace.train(WAITING)
     first.wait_for(Phase.RUNNING, LONG_SECONDS)
     second = workspace.train(WAITING)
@@ -94,8 +92,8 @@ def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(workspace: Workspa
     second.kill_supervisor()
     host_cluster.kill_sshd("h2")
     try:
-        assert workspace.run("supervise", second.id).code == 0  # which asks for places anew
-        # A slow h1 may not have let us in either, when the line is told to wait.
+        assert workspace.run("supervise", second.id).code == 0  # which requests places again
+        # A slow h1 may not have answered either when the run has to wait.
         wait_until(lambda: second.state.waits.partition(" (")[2].startswith("h2 cannot be reached: "))
         answer = workspace.run("kill", second.id)
     finally:
@@ -107,7 +105,7 @@ def test_a_line_that_waits_for_a_host_can_be_killed_meanwhile(workspace: Workspa
     assert workspace.run("kill", first.id).code == 0
 
 
-def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_used_then(
+def test_a_host_that_was_unreachable_during_the_preparation_prepares_later_and_is_used(
     host_cluster: HostCluster, tmp_path: Path
 ) -> None:
     testbed = SshTestBed(tmp_path, host_cluster)
@@ -119,7 +117,7 @@ def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_use
     try:
         supervised = SupervisedRun(testbed, tmp_path / "supervised", with_hosts(plan, hosts).replace(replicas=replicas))
         supervised.begin()
-        supervised.until(lambda: supervised.state.waits)  # prepared is what there is, and the line needs both
+        supervised.until(lambda: supervised.state.waits)  # the reachable host is prepared, and the run needs both
         assert supervised.state.waits.startswith("waits for h2 to answer")
         assert supervised.log(HELPER).startswith("making\n")
     finally:
@@ -133,12 +131,12 @@ def test_a_host_that_was_away_while_data_was_prepared_makes_up_for_it_and_is_use
     testbed.close()
 
 
-def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
+def test_an_unused_copy_of_drumline_is_removed_and_one_in_use_is_kept(
     workspace: Workspace, host_cluster: HostCluster
 ) -> None:
     shelf = f"{HOME}/.cache/drumline/hosts"
     workspace.write_spec("run: 'true'\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
-    assert workspace.run("train").code == 0  # so that there is one
+    assert workspace.run("train").code == 0  # sends a copy of drumline
     old, used, name = "0" * 16, "1" * 16, package_name()
     ages = f"touch -d '-{UNUSED_SECONDS + 60:.0f} seconds' {old} {used}"
     host_cluster.run("h1", "sh", "-c", f"cd {shelf} && cp -r {name} {old} && cp -r {name} {used} && {ages}")
@@ -152,7 +150,7 @@ def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
     agent = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert agent.stdout
     assert "ready" in agent.stdout.readline()
-    host_cluster.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it were there for so long
+    host_cluster.run("h1", "sh", "-c", f"cd {shelf} && {ages}")  # as if it had been there for so long
     found = host_cluster.path("h1", shelf)
     try:
         run = workspace.train("run: sleep 1.5\nroles: {worker: 1}\nengine: {ssh: [h1]}\n")
@@ -160,4 +158,4 @@ def test_a_drumline_that_nobody_uses_any_more_goes_and_one_that_is_in_use_stays(
         run.wait_for(Phase.FINISHED)
         assert sorted(each.name for each in found.iterdir()) == sorted([used, name])
     finally:
-        agent.communicate()  # it hears no more, and leaves
+        agent.communicate()  # its input is closed, and it exits

@@ -1,4 +1,4 @@
-"""Replicas on hosts are forked from warm processes there, as on this machine."""
+"""Replicas on hosts are forked from warm processes of the hosts, as on this machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTES = ["warm, on h1", "warm, on h1", "warm, on h2", "warm, on h2"]
 
 @pytest.fixture
 def hosts(host_cluster: HostCluster, workspace: Workspace) -> Iterator[HostCluster]:
-    """The hosts; warm processes that are left there are ended before the workspace looks whether anything runs."""
+    """Yield the hosts; their warm processes are killed before the workspace checks that no process is left."""
     workspace.write("train.py", SCRIPT)
     yield host_cluster
     for name in host_cluster.names:
@@ -52,9 +52,7 @@ def spec(more: str = "") -> str:
     return f"run: python train.py\nroles: {{worker: 4}}\n{WARM}engine: {{ssh: {{hosts: [h1, h2]{more}}}}}\n"
 
 
-def test_replicas_on_hosts_are_forked_from_one_warm_process_of_each_host_which_the_next_run_uses(
-    workspace: Workspace, hosts: HostCluster
-) -> None:
+def test_each_host_has_one_warm_process_that_the_next_run_uses(workspace: Workspace, hosts: HostCluster) -> None:
     runs = [train(workspace, spec()) for _ in range(2)]
     assert [notes(run) for run in runs] == [NOTES] * 2
     assert all(run.log(f"worker.{number}") == b"token None\n" for run in runs for number in range(4))
@@ -83,5 +81,5 @@ def test_a_warm_replica_of_an_interpreter_that_does_not_find_drumline_ends_with_
     workspace.write("train.py", "raise SystemExit(7)\n")
     run = workspace.train(spec() + "env: {PYTHONPATH: /usr/none}\n")
     run.wait_for(Phase.FAILED)
-    assert {note.split(",")[0] for note in notes(run)} == {"warm"}  # the first end may stop others before they start
+    assert {note.split(",")[0] for note in notes(run)} == {"warm"}  # the first exit may stop others before they start
     assert 7 in {event.exit.code for event in run.events if isinstance(event, ReplicaExited)}

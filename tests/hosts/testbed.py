@@ -1,4 +1,4 @@
-"""The contract's testbed on real hosts: replicas are processes there, and gates are files in a shared folder."""
+"""The contract's testbed on real hosts: replicas are processes on them, and gates are files in a shared folder."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class SshTestBed:
         return SshEngine(self._site)
 
     def open_session(self, engine: protocol.Engine, run_dir: Path, loop: SteppedLoop) -> protocol.Session:
-        """Open a session that waits for hosts which are only slow: what they answer is tested."""
-        self._sessions.leave()  # that of a supervisor that is gone does nothing any more
+        """Open a session with a long timeout, so that slow hosts do not count as lost."""
+        self._sessions.leave()  # the session of an ended supervisor does nothing any more
         session = self._sessions.open(engine, run_dir, loop)
         assert isinstance(session, SshSession)
         session.host_queries.patience_seconds = session.places.patience_seconds = PATIENCE_SECONDS
@@ -50,7 +50,7 @@ class SshTestBed:
         return SteppedLoop()
 
     def of(self, plan: Plan) -> Plan:
-        # What is prepared is for all runs of a project, and a helper has as many logs as there are hosts.
+        # Prepared data is for all runs of a project, and a helper has one log for each host.
         names = self._names[:1] if plan.preparations else self._names
         hosts = Hosts(tuple(map(Host, names)), self._unique, "tester", str(self._host_cluster.config))
         return with_hosts(plan, hosts).replace(
@@ -73,7 +73,7 @@ class SshTestBed:
         self._sessions.release(session)
 
     def have_environment(self, environment: Environment) -> None:
-        raise AssertionError("nobody asks for it here")
+        raise AssertionError("not used on hosts")
 
     def open(self, gate: int) -> None:
         (self._host_cluster.shared / f"{self._unique}-{gate}").touch()
