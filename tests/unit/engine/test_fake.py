@@ -33,21 +33,21 @@ FIRST = ReplicaId("worker", 0)
 ENDLESS = FakeBehavior(exit=None)
 
 
-def play(*acts: FakeBehavior, text: str = "worker") -> Plan:
-    """A plan with replicas of this behavior."""
+def plan_with(*acts: FakeBehavior, text: str = "worker") -> Plan:
+    """Return a plan with replicas of this behavior."""
     plan = gang(text)
     return plan.replace(replicas=tuple(each.replace(argv=command_of(*acts)) for each in plan.replicas))
 
 
-class Stage:
-    """An engine before an audience that remembers everything."""
+class RecordedSession:
+    """A session of the fake engine, and all events that it reported."""
 
     def __init__(self, folder: Path, clock: SimulatedTimeLoop | None = None) -> None:
         self.clock = clock or SimulatedTimeLoop()
         self.engine = FakeEngine(Site(folder, folder / "home", 1))
         self.folder = folder / trace_dir(FIRST, 0)
         self.session = open_fake(folder, self.clock, FakeSession)
-        self.told = read_events(self.session, self.clock)
+        self.reported = read_events(self.session, self.clock)
 
     def start(self, plan: Plan, attempt: int = 0) -> None:
         placed = self.clock.wait(self.session.place(plan))
@@ -84,58 +84,58 @@ def test_an_act_is_a_command_and_back(act: FakeBehavior) -> None:
 @pytest.mark.parametrize("words", [[], ["{"], ["[]"], ['{"exits": 3}'], ['{"after_seconds": "1"}']])
 def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
     plan = gang("worker")
-    stage = Stage(tmp_path)
+    recorded = RecordedSession(tmp_path)
     with pytest.raises(EngineError, match=r"the behavior of worker\.0 cannot be read: "):
-        stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("act", *words)),)))
-    assert stage.told == []
+        recorded.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("act", *words)),)))
+    assert recorded.reported == []
 
 
-def test_any_other_command_is_said_and_done(tmp_path: Path) -> None:
+def test_any_other_command_is_printed_and_succeeds(tmp_path: Path) -> None:
     plan = gang("worker")
-    stage = Stage(tmp_path)
-    stage.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("echo", "$HOME", "it's")),)))
-    assert stage.told == [STARTED, ended(Exit(code=0), 1000.0)]
-    assert stage.log() == """echo '$HOME' 'it'"'"'s'\n"""
+    recorded = RecordedSession(tmp_path)
+    recorded.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("echo", "$HOME", "it's")),)))
+    assert recorded.reported == [STARTED, ended(Exit(code=0), 1000.0)]
+    assert recorded.log() == """echo '$HOME' 'it'"'"'s'\n"""
 
 
-def test_lines_come_in_their_time_with_the_variables_of_the_replica(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def test_lines_are_written_at_their_times_with_the_variables_of_the_replica(tmp_path: Path) -> None:
+    recorded = RecordedSession(tmp_path)
     lines = (LogLine("late", 2 * HOUR), LogLine("$DRUMLINE_ROLE, $UNKNOWN"), LogLine("$$ 5", HOUR))
-    stage.start(play(FakeBehavior(lines, Exit(code=3), 3 * HOUR)))
-    assert (stage.told, stage.log()) == ([STARTED], "worker, $UNKNOWN\n")
-    stage.clock.pass_time(HOUR)
-    assert stage.log() == "worker, $UNKNOWN\n$ 5\n"
-    stage.clock.pass_time(5 * HOUR)
-    assert stage.log() == "worker, $UNKNOWN\n$ 5\nlate\n"
-    assert stage.told == [STARTED, ended(Exit(code=3), 1000.0 + 3 * HOUR)]
+    recorded.start(plan_with(FakeBehavior(lines, Exit(code=3), 3 * HOUR)))
+    assert (recorded.reported, recorded.log()) == ([STARTED], "worker, $UNKNOWN\n")
+    recorded.clock.pass_time(HOUR)
+    assert recorded.log() == "worker, $UNKNOWN\n$ 5\n"
+    recorded.clock.pass_time(5 * HOUR)
+    assert recorded.log() == "worker, $UNKNOWN\n$ 5\nlate\n"
+    assert recorded.reported == [STARTED, ended(Exit(code=3), 1000.0 + 3 * HOUR)]
 
 
-def test_who_has_ended_writes_no_more(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((LogLine("one", 1.0), LogLine("two", 2.0)), after_seconds=1.5)))
-    stage.clock.pass_time(HOUR)
-    assert stage.log() == "one\n"
+def test_a_replica_that_has_ended_writes_no_more(tmp_path: Path) -> None:
+    recorded = RecordedSession(tmp_path)
+    recorded.start(plan_with(FakeBehavior((LogLine("one", 1.0), LogLine("two", 2.0)), after_seconds=1.5)))
+    recorded.clock.pass_time(HOUR)
+    assert recorded.log() == "one\n"
 
 
-def test_a_start_may_be_late_and_times_count_from_there(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((LogLine("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
-    assert (stage.told, stage.log()) == ([], "")
-    stage.clock.pass_time(60.0)
-    assert (stage.told, stage.log()) == ([STARTED], "up\n")
-    stage.clock.pass_time(60.0)
-    assert stage.told == [STARTED, ended(Exit(code=0), 1065.0)]
+def test_a_start_may_be_late_and_times_count_from_it(tmp_path: Path) -> None:
+    recorded = RecordedSession(tmp_path)
+    recorded.start(plan_with(FakeBehavior((LogLine("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
+    assert (recorded.reported, recorded.log()) == ([], "")
+    recorded.clock.pass_time(60.0)
+    assert (recorded.reported, recorded.log()) == ([STARTED], "up\n")
+    recorded.clock.pass_time(60.0)
+    assert recorded.reported == [STARTED, ended(Exit(code=0), 1065.0)]
 
 
 @pytest.mark.parametrize("grace_seconds", [0.0, 10.0])
-def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_seconds: float) -> None:
-    stage = Stage(tmp_path)
-    stage.start(play(FakeBehavior((LogLine("up"),), starts_after_seconds=60.0)))
-    stage.clock.pass_time(5.0)
-    stage.stop(grace_seconds)
-    stage.clock.pass_time(HOUR)
-    assert stage.told == [ended(Exit(message="it was never started"), 1005.0)]
-    assert stage.log() == ""
+def test_a_replica_that_is_stopped_before_its_start_never_starts(tmp_path: Path, grace_seconds: float) -> None:
+    recorded = RecordedSession(tmp_path)
+    recorded.start(plan_with(FakeBehavior((LogLine("up"),), starts_after_seconds=60.0)))
+    recorded.clock.pass_time(5.0)
+    recorded.stop(grace_seconds)
+    recorded.clock.pass_time(HOUR)
+    assert recorded.reported == [ended(Exit(message="it was never started"), 1005.0)]
+    assert recorded.log() == ""
 
 
 @pytest.mark.parametrize(
@@ -149,31 +149,31 @@ def test_who_is_stopped_before_it_starts_never_does(tmp_path: Path, grace_second
     ],
     ids=str,
 )
-def test_who_is_asked_ends_as_its_act_says_or_when_the_grace_is_over(
+def test_a_replica_that_is_stopped_ends_as_its_behavior_says_or_when_the_grace_is_over(
     tmp_path: Path, act: FakeBehavior, exit_: Exit, at_seconds: float
 ) -> None:
-    stage = Stage(tmp_path)
-    stage.start(play(act))
-    stage.clock.pass_time(1.0)
-    stage.stop()
-    stage.clock.pass_time(HOUR)
-    assert stage.told == [STARTED, ended(exit_, at_seconds)]
+    recorded = RecordedSession(tmp_path)
+    recorded.start(plan_with(act))
+    recorded.clock.pass_time(1.0)
+    recorded.stop()
+    recorded.clock.pass_time(HOUR)
+    assert recorded.reported == [STARTED, ended(exit_, at_seconds)]
 
 
-def test_each_attempt_has_its_act_and_the_last_is_for_all_that_follow(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    plan = play(FakeBehavior(exit=Exit(code=1)), FakeBehavior(exit=Exit(code=2)))
+def test_each_attempt_has_its_behavior_and_the_last_one_applies_to_all_later_attempts(tmp_path: Path) -> None:
+    recorded = RecordedSession(tmp_path)
+    plan = plan_with(FakeBehavior(exit=Exit(code=1)), FakeBehavior(exit=Exit(code=2)))
     for attempt in range(3):
-        stage.start(plan, attempt)
-    assert [each.exit.code for each in stage.told if isinstance(each, ReplicaExited)] == [1, 2, 2]
+        recorded.start(plan, attempt)
+    assert [each.exit.code for each in recorded.reported if isinstance(each, ReplicaExited)] == [1, 2, 2]
 
 
 def test_a_session_that_resumes_an_incarnation_computes_its_state(tmp_path: Path) -> None:
-    first = Stage(tmp_path)
-    first.start(play(FakeBehavior((LogLine("one"), LogLine("two", HOUR)), Exit(code=7), 2 * HOUR)))
-    second = Stage(tmp_path, SimulatedTimeLoop(1000.0 + 5 * HOUR))
-    second.start(play(ENDLESS))  # what it plays was settled when it began
-    assert second.told == [STARTED, ended(Exit(code=7), 1000.0 + 2 * HOUR)]
+    first = RecordedSession(tmp_path)
+    first.start(plan_with(FakeBehavior((LogLine("one"), LogLine("two", HOUR)), Exit(code=7), 2 * HOUR)))
+    second = RecordedSession(tmp_path, SimulatedTimeLoop(1000.0 + 5 * HOUR))
+    second.start(plan_with(ENDLESS))  # its behavior was fixed when it started
+    assert second.reported == [STARTED, ended(Exit(code=7), 1000.0 + 2 * HOUR)]
     assert second.log() == "one\ntwo\n"
 
 
@@ -182,43 +182,43 @@ def test_a_session_that_resumes_an_incarnation_computes_its_state(tmp_path: Path
 )
 def test_an_end_is_reported_in_full_to_a_later_supervisor(tmp_path: Path, exit_: Exit) -> None:
     for _ in range(2):
-        stage = Stage(tmp_path)
-        stage.start(play(FakeBehavior(exit=exit_)))
-        assert stage.told == [STARTED, ended(exit_, 1000.0)]
+        recorded = RecordedSession(tmp_path)
+        recorded.start(plan_with(FakeBehavior(exit=exit_)))
+        assert recorded.reported == [STARTED, ended(exit_, 1000.0)]
 
 
 def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
-    first = Stage(tmp_path)
-    first.start(play(ENDLESS.replace(after_term_seconds=60.0)))
+    first = RecordedSession(tmp_path)
+    first.start(plan_with(ENDLESS.replace(after_term_seconds=60.0)))
     first.stop(grace_seconds=HOUR)
-    second = Stage(tmp_path, SimulatedTimeLoop(1030.0))
+    second = RecordedSession(tmp_path, SimulatedTimeLoop(1030.0))
     second.stop(grace_seconds=HOUR)
     second.clock.pass_time(HOUR)
-    assert second.told == [STARTED, ended(Exit(signal=15), 1060.0)]
+    assert second.reported == [STARTED, ended(Exit(signal=15), 1060.0)]
 
 
 def test_no_replica_survives_a_restart_of_the_machine(tmp_path: Path) -> None:
-    first = Stage(tmp_path)
-    first.start(play(ENDLESS))
+    first = RecordedSession(tmp_path)
+    first.start(plan_with(ENDLESS))
     trace = first.folder / TRACE
     trace.write_text(trace.read_text().replace(boot_id(), "another"))
-    second = Stage(tmp_path, SimulatedTimeLoop(5.0))
-    second.start(play(ENDLESS))
-    assert second.told == [STARTED, ended(Exit(message="the machine was restarted"), 5.0)]
+    second = RecordedSession(tmp_path, SimulatedTimeLoop(5.0))
+    second.start(plan_with(ENDLESS))
+    assert second.reported == [STARTED, ended(Exit(message="the machine was restarted"), 5.0)]
 
 
-def test_a_trace_whose_first_line_was_cut_has_not_begun(tmp_path: Path) -> None:
-    first = Stage(tmp_path)
-    first.start(play(ENDLESS))
+def test_a_trace_with_an_incomplete_first_line_has_not_started(tmp_path: Path) -> None:
+    first = RecordedSession(tmp_path)
+    first.start(plan_with(ENDLESS))
     trace = first.folder / TRACE
     trace.write_bytes(trace.read_bytes()[:20])
-    second = Stage(tmp_path)
-    second.start(play(FakeBehavior((LogLine("anew"),))))
-    assert second.told == [STARTED, ended(Exit(code=0), 1000.0)]
+    second = RecordedSession(tmp_path)
+    second.start(plan_with(FakeBehavior((LogLine("anew"),))))
+    assert second.reported == [STARTED, ended(Exit(code=0), 1000.0)]
     whole = trace.read_bytes()
-    third = Stage(tmp_path)
-    third.start(play(ENDLESS))
-    assert third.told == second.told
+    third = RecordedSession(tmp_path)
+    third.start(plan_with(ENDLESS))
+    assert third.reported == second.reported
     assert (third.log(), trace.read_bytes()) == ("anew\n", whole)
 
 
@@ -229,8 +229,8 @@ def test_it_is_found_by_its_name_and_not_listed(tmp_path: Path) -> None:
     assert "fake" not in (refused.value.hint or "")
 
 
-def test_it_renders_what_each_plays(tmp_path: Path) -> None:
-    plan = play(ENDLESS, text="worker*2")
+def test_the_behavior_of_each_replica_is_rendered(tmp_path: Path) -> None:
+    plan = plan_with(ENDLESS, text="worker*2")
     engine = FakeEngine(Site(tmp_path, tmp_path / "home", 1))
     (form,) = engine.capabilities.forms
     data = json.loads(engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), form))
@@ -242,26 +242,28 @@ def test_it_renders_what_each_plays(tmp_path: Path) -> None:
     ]
 
 
-# --- a whole supervisor, by the same clock ----------------------------------------------------------------------------
+# --- a complete supervisor, with the same clock -----------------------------------------------------------------------
 
 
-def see_through(plan: Plan, folder: Path, kind: type[FakeSession] = FakeSession) -> Supervisor:
-    """Supervise a run to its end, in no time."""
-    stage = SimulatedTimeLoop()
-    session = open_fake(folder, stage, kind)
+def supervise_to_end(plan: Plan, folder: Path, kind: type[FakeSession] = FakeSession) -> Supervisor:
+    """Supervise a run to its end with a simulated clock."""
+    recorded = SimulatedTimeLoop()
+    session = open_fake(folder, recorded, kind)
     path = folder / "events.jsonl"
-    journal = Journal(path, boot="b", wall=time.time, since_boot=stage.time)
-    supervisor = Supervisor(plan, session, journal, read_journal(path, plan), stage)
+    journal = Journal(path, boot="b", wall=time.time, since_boot=recorded.time)
+    supervisor = Supervisor(plan, session, journal, read_journal(path, plan), recorded)
     supervisor.begin()
-    stage.wait(supervisor.run())
+    recorded.wait(supervisor.run())
     journal.close()
     return supervisor
 
 
-def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
+def test_a_run_of_days_takes_no_real_time(tmp_path: Path) -> None:
     day = 24 * HOUR
     fall = FakeBehavior((LogLine("step 1", HOUR),), Exit(code=1), day)
-    supervisor = see_through(play(fall, fall, fall, FakeBehavior(after_seconds=day), text="worker*2 crash=5"), tmp_path)
+    supervisor = supervise_to_end(
+        plan_with(fall, fall, fall, FakeBehavior(after_seconds=day), text="worker*2 crash=5"), tmp_path
+    )
     assert supervisor.ending
     assert (supervisor.ending.phase, supervisor.state.attempt) == (Phase.FINISHED, 3)
     assert (tmp_path / trace_dir(FIRST, 2) / LOG).read_text() == "step 1\n"
@@ -270,13 +272,13 @@ def test_a_run_of_days_is_over_in_no_time(tmp_path: Path) -> None:
 
 
 def test_a_replica_that_does_not_start_in_time_is_given_up(tmp_path: Path) -> None:
-    supervisor = see_through(play(FakeBehavior(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
+    supervisor = supervise_to_end(plan_with(FakeBehavior(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
     assert supervisor.ending
     assert supervisor.ending.reason == "StartTimeout"
 
 
 def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
-    supervisor = see_through(play(ENDLESS, text="worker*3 run=7200"), tmp_path)
+    supervisor = supervise_to_end(plan_with(ENDLESS, text="worker*3 run=7200"), tmp_path)
     assert supervisor.ending
     assert supervisor.ending.reason == "TimeLimit"
     ends = [each.at_seconds for each in supervisor.state.replicas.values()]
@@ -284,41 +286,41 @@ def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
 
 
 def test_tensorboard_is_simulated_and_resumed(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
-    plan = play(ENDLESS)
-    stage.clock.wait(stage.session.serve(plan))
-    stage.clock.wait(stage.session.serve(plan))
-    told = [ReplicaStarted(TENSORBOARD, 0), TensorBoardServed("http://tensorboard.fake/")]
-    assert stage.told == [*told, told[1]]
-    again = Stage(tmp_path, stage.clock)
+    recorded = RecordedSession(tmp_path)
+    plan = plan_with(ENDLESS)
+    recorded.clock.wait(recorded.session.serve(plan))
+    recorded.clock.wait(recorded.session.serve(plan))
+    reported = [ReplicaStarted(TENSORBOARD, 0), TensorBoardServed("http://tensorboard.fake/")]
+    assert recorded.reported == [*reported, reported[1]]
+    again = RecordedSession(tmp_path, recorded.clock)
     again.clock.wait(again.session.serve(plan))
-    assert again.told == told
+    assert again.reported == reported
     again.clock.wait(again.session.stop([Incarnation(TENSORBOARD, 0)], grace_seconds=10.0))
-    assert again.told[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), stage.clock.time())]
+    assert again.reported[2:] == [ReplicaExited(TENSORBOARD, 0, 0, Exit(code=0), recorded.clock.time())]
 
 
-class BlindSession(FakeSession):
-    """A session that can show nothing."""
+class SessionWithoutTensorBoard(FakeSession):
+    """A session of an engine that does not support TensorBoard."""
 
     serve = None  # type: ignore[assignment]  # it does not have this ability
 
 
-def test_where_nothing_can_be_shown_only_an_explicit_request_is_reported(tmp_path: Path) -> None:
-    plan = play(FakeBehavior(after_seconds=HOUR))
+def test_without_support_for_tensorboard_only_an_explicit_request_gives_a_warning(tmp_path: Path) -> None:
+    plan = plan_with(FakeBehavior(after_seconds=HOUR))
     write_scalars(tmp_path / "home" / "runs" / "4" / "output", "loss", [1.0])
-    asked = see_through(plan.replace(tensorboard=True), tmp_path, BlindSession)
+    asked = supervise_to_end(plan.replace(tensorboard=True), tmp_path, SessionWithoutTensorBoard)
     assert asked.state.phase is Phase.FINISHED
     (warning,) = asked.state.warnings
     assert "TensorBoard beside a run is not supported on local" in warning
     (tmp_path / "other").mkdir()
-    unasked = see_through(plan.replace(tensorboard=None), tmp_path / "other", BlindSession)
+    unasked = supervise_to_end(plan.replace(tensorboard=None), tmp_path / "other", SessionWithoutTensorBoard)
     assert (unasked.state.tensorboard, unasked.state.warnings) == (None, ())
 
 
-def test_a_run_that_writes_summaries_is_shown_until_it_ends(tmp_path: Path) -> None:
-    plan = play(FakeBehavior(after_seconds=HOUR)).replace(tensorboard=None)
+def test_tensorboard_serves_a_run_that_writes_summaries_until_it_ends(tmp_path: Path) -> None:
+    plan = plan_with(FakeBehavior(after_seconds=HOUR)).replace(tensorboard=None)
     write_scalars(tmp_path / "home" / "runs" / "4" / "output" / "summaries", "loss", [1.0])
-    supervisor = see_through(plan, tmp_path)
+    supervisor = supervise_to_end(plan, tmp_path)
     assert supervisor.state.phase is Phase.FINISHED
     kinds = [type(record.event) for record in read_journal(tmp_path / "events.jsonl", supervisor.plan)]
     assert kinds.count(SummariesFound) == kinds.count(TensorBoardServed) == 1

@@ -1,4 +1,4 @@
-"""Memory cgroups in folders laid out as the kernel lays them out: version 1 and 2, ours and not ours."""
+"""Memory cgroups in folders like those of the kernel: versions 1 and 2, own groups and others."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_version_2_uses_the_own_group_after_moving_its_processes(tmp_path: Path)
     assert (own / "cgroup.subtree_control").read_text() == "+memory"
 
 
-def test_who_is_aside_already_uses_the_group_above(tmp_path: Path) -> None:
+def test_a_process_that_was_moved_aside_uses_the_group_above(tmp_path: Path) -> None:
     own = delegated(tmp_path / "run-1.scope", enabled="cpu memory\n")
     assert prepare(delegated(own / ASIDE), privileged=False) == own
     assert (own / ASIDE / "cgroup.subtree_control").read_text() == ""
@@ -134,7 +134,7 @@ def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
     try:
         os.setxattr(own, "user.delegate", b"1")
     except OSError:
-        # A file system without such marks can hold none; then it is the refusal that has to be right.
+        # Without extended attributes the mark cannot be written; then the refusal is tested.
         with pytest.raises(NoCgroupError, match="is not delegated to this user"):
             prepare(own, privileged=True)
     else:
@@ -152,9 +152,9 @@ def test_a_cgroup_without_the_memory_controller_gets_a_hint_to_systemd(tmp_path:
     )
 
 
-def test_who_cannot_go_aside_is_put_back(tmp_path: Path) -> None:
+def test_a_process_that_cannot_be_moved_aside_is_moved_back(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own")
-    (own / ASIDE).mkdir()  # and the kernel gave it no files
+    (own / ASIDE).mkdir()  # the folder has no files of the kernel
     with pytest.raises(NoCgroupError, match="cannot have limited groups below it: No such file or directory"):
         prepare(own, privileged=False)
     assert not (own / ASIDE).exists()

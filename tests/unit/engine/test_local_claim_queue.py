@@ -1,4 +1,4 @@
-"""Whose turn it is, and in which words a run is told that it is not its own."""
+"""Which run may begin, and the reason for which another one waits."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ MACHINE = Capacity(4, 16 * GIB, tuple("0123"))
 
 
 def claim(text: str) -> Claim:
-    """`2 cpus, 4 GiB, 1 gpus`."""
+    """Return the claim of `2 cpus, 4 GiB, 1 gpus`."""
     amounts = {word: float(number) for number, word in (part.split() for part in text.split(", "))}
     return Claim(round(amounts.get("cpus", 0) * 1000), int(amounts.get("GiB", 0) * GIB), int(amounts.get("gpus", 0)))
 
 
 def entries(*texts: str) -> list[ClaimEntry]:
-    """`3 has 2 cpus`, `4 waits for 1 gpus`; GPUs are given out in order."""
+    """Return the entries of `3 has 2 cpus`, `4 waits for 1 gpus`; GPUs are assigned in order."""
     found: list[ClaimEntry] = []
     for text in texts:
         run, holds, wanted = text.replace(" waits for ", "|waits|").replace(" has ", "|has|").split("|")
@@ -60,7 +60,7 @@ def entries(*texts: str) -> list[ClaimEntry]:
             "1 cpus",
             "waits behind runs 4 and 5, which wait for 5 cpus",
         ),
-        (("3 has 6 cpus",), "1 cpus", "waits for 1 of 4 cpus, run 3 has 6"),  # it insisted
+        (("3 has 6 cpus",), "1 cpus", "waits for 1 of 4 cpus, run 3 has 6"),  # it was oversubscribed
         (("3 has 4 cpus",), "1 gpus", ""),
     ],
 )
@@ -70,7 +70,7 @@ def test_a_run_begins_if_holders_and_earlier_waiters_leave_enough(
     assert waiting_reason("7", claim(wanted), entries(*others), MACHINE) == expected
 
 
-def test_a_run_that_begins_gets_free_gpus_and_shares_others_only_if_it_insists() -> None:
+def test_a_run_that_begins_gets_free_gpus_and_shares_others_only_with_oversubscription() -> None:
     others = entries("3 has 2 gpus")
     assert choose_gpus(claim("2 gpus"), others, MACHINE) == ("2", "3")
     assert choose_gpus(claim("3 gpus"), others, MACHINE) == ("2", "3", "0")
@@ -112,13 +112,13 @@ def test_a_run_asks_for_the_sum_of_its_replicas_requests() -> None:
         ),
     ],
 )
-def test_more_than_there_is_is_named_with_its_numbers(text: str, expected: list[str]) -> None:
+def test_a_run_larger_than_the_machine_is_described_with_its_numbers(text: str, expected: list[str]) -> None:
     assert list(describe_excess(plan_of(text), MACHINE)) == expected
 
 
 def test_a_machine_without_gpus_has_none() -> None:
-    (shortage,) = describe_excess(plan_of("resources: {gpus: 1}"), Capacity(4, GIB))
-    assert shortage == "the run asks for 1 gpu (1 worker with 1), this machine has none"
+    (excess,) = describe_excess(plan_of("resources: {gpus: 1}"), Capacity(4, GIB))
+    assert excess == "the run asks for 1 gpu (1 worker with 1), this machine has none"
 
 
 def test_runs_queue_by_their_numbers() -> None:

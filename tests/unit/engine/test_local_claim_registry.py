@@ -20,7 +20,7 @@ ALL, HALF = Claim(cpus=4000), Claim(cpus=2000)
 
 
 class Workspace:
-    """Ledgers of one home, and a loop."""
+    """Claim registries of one home directory, and a loop."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -47,8 +47,8 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
     workspace.loop.close()
 
 
-def die(registry: ClaimRegistry) -> None:
-    """As the kernel ends a supervisor: everything is closed and nothing is done."""
+def close_as_killed(registry: ClaimRegistry) -> None:
+    """Close all descriptors, as the kernel does for a process that is killed."""
     registry._unwatch()
     for descriptor in registry.descriptors:
         os.close(descriptor)
@@ -70,7 +70,7 @@ def test_a_claim_that_fits_is_held_and_one_that_does_not_waits(workspace: Worksp
     assert workspace.files() == set()
 
 
-def test_asking_twice_changes_nothing(workspace: Workspace) -> None:
+def test_a_repeated_request_changes_nothing(workspace: Workspace) -> None:
     first, second = workspace.registry("1"), workspace.registry("2")
     for _ in range(2):
         assert first.claim(Claim(gpus=3), MACHINE) == ""
@@ -97,7 +97,7 @@ def test_a_waiting_run_is_woken_when_a_run_before_it_releases_dies_or_begins(wor
     assert workspace.turn() == ["3"]
     assert third.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 2 has 2"
     watch(workspace, third, "3")
-    die(second)
+    close_as_killed(second)
     assert workspace.turn() == ["3"]
     assert third.claim(ALL, MACHINE) == ""
     third.release()
@@ -107,7 +107,7 @@ def test_a_claim_is_held_while_a_keeper_runs_even_without_a_supervisor(workspace
     first, second = workspace.registry("1"), workspace.registry("2")
     first.claim(Claim(gpus=2), MACHINE)
     keeper = os.dup(*first.descriptors)
-    die(first)
+    close_as_killed(first)
     assert second.claim(Claim(gpus=3), MACHINE) == "waits for 3 of 4 gpus, run 1 has 2"
     watch(workspace, second, "2")
     back = workspace.registry("1")
@@ -126,8 +126,8 @@ def test_a_stale_entry_is_no_claim_and_is_removed(workspace: Workspace) -> None:
     first, waiting, second = (workspace.registry(run) for run in "123")
     first.claim(ALL, MACHINE)
     waiting.claim(ALL, MACHINE)
-    die(waiting)
-    die(first)
+    close_as_killed(waiting)
+    close_as_killed(first)
     assert not workspace.registry("1").is_held()
     assert second.entries() == {}
     assert "b1/1.json" in workspace.files()
@@ -141,7 +141,7 @@ def test_a_supervisor_that_returns_too_late_keeps_its_place_in_the_queue(workspa
     first.claim(ALL, MACHINE)
     second.claim(ALL, MACHINE)
     third.claim(ALL, MACHINE)
-    die(second)
+    close_as_killed(second)
     again = workspace.registry("2")
     assert again.claim(ALL, MACHINE) == "waits for 4 of 4 cpus, run 1 has 4"
     first.release()
@@ -151,7 +151,7 @@ def test_a_supervisor_that_returns_too_late_keeps_its_place_in_the_queue(workspa
     again.release()
 
 
-def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -> None:
+def test_an_oversubscribed_run_begins_at_once_and_its_claim_counts(workspace: Workspace) -> None:
     first, second, third = (workspace.registry(run) for run in "123")
     first.claim(Claim(cpus=3000, gpus=3), MACHINE)
     assert second.claim(Claim(cpus=9000, gpus=6), MACHINE, insist=True) == ""
@@ -166,7 +166,7 @@ def test_who_insists_begins_at_once_and_its_claim_counts(workspace: Workspace) -
 def test_another_boot_or_machine_has_its_own_registry(workspace: Workspace) -> None:
     here, there = workspace.registry("1"), workspace.registry("2", boot="b2")
     assert here.claim(ALL, MACHINE) == there.claim(ALL, MACHINE) == ""
-    die(here)
+    close_as_killed(here)
     there.release()
     assert workspace.files() == {"b1", "b1/1.json", "b1/1.holds"}
 
@@ -238,5 +238,5 @@ def test_no_descriptor_is_left_open(workspace: Workspace) -> None:
     for registry in registries:
         registry.release()
         registry.release()
-    assert set(Path("/proc/self/fd").iterdir()) <= before  # what an earlier test left may be collected meanwhile
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # objects of an earlier test may be collected meanwhile
     assert workspace.files() == set()

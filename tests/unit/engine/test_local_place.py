@@ -1,4 +1,4 @@
-"""Places on this machine: ports, folders, cores."""
+"""Placement on this machine: ports, folders, CPU cores."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scaffold.plans import plan_of
 
 @contextmanager
 def placed(text: str, directory: Path, *, cores: int = 8, keep: Sequence[str] = ()) -> Iterator[Placement]:
-    """The placement of a spec, or of an attempt at these addresses."""
+    """Return the placement of a spec, or of an attempt that keeps its addresses."""
     site, plan = Site(directory, Path("/home/me/.drumline"), cores, "/venv/bin"), plan_of(text)
     yield place(plan, site, keep)[0] if keep else asyncio.run(open_engine("local", site).place(plan))
 
@@ -69,14 +69,14 @@ def test_counting_past_the_last_port_is_refused(tmp_path: Path) -> None:
     assert refused.value.hint == "give a lower `port`"
 
 
-def test_picked_ports_differ_and_are_none_that_the_kernel_gives_away(tmp_path: Path) -> None:
+def test_chosen_ports_differ_and_are_outside_of_the_ephemeral_range(tmp_path: Path) -> None:
     first, last = map(int, Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split())
     picked = ports("roles: {worker: 20, ps: {replicas: 1, port: 20000}}", tmp_path)
     assert len(set(picked.values())) == 21
     assert all(port >= 10_000 and not first <= port <= last for port in picked.values())
 
 
-def test_a_port_with_a_listener_is_not_picked(tmp_path: Path) -> None:
+def test_a_port_with_a_listener_is_not_chosen(tmp_path: Path) -> None:
     with socket.socket() as server:
         with placed("", tmp_path) as placement:
             (free,) = (place.port for place in placement.values())
@@ -130,7 +130,7 @@ def test_in_a_private_network_every_replica_has_an_address_and_no_port_is_claime
     assert claims == {}
 
 
-def test_a_private_network_has_room_for_so_many(tmp_path: Path) -> None:
+def test_a_private_network_has_a_maximum_number_of_replicas(tmp_path: Path) -> None:
     with placed(f"roles: {{worker: 512}}\n{PRIVATE}", tmp_path) as placement:
         hosts = [each.host for each in placement.values()]
         assert (len(set(hosts)), hosts[-1]) == (512, "10.77.2.0")
@@ -158,7 +158,7 @@ def test_folders_are_those_of_the_run_unless_the_spec_names_others(tmp_path: Pat
     assert place.data_dirs == ()
 
 
-def test_folders_of_the_spec_begin_where_the_spec_is(tmp_path: Path) -> None:
+def test_folders_of_the_spec_are_relative_to_the_spec(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     place = only(
         """
@@ -196,7 +196,7 @@ def test_a_workdir_that_is_no_folder_is_refused(tmp_path: Path, workdir: str) ->
         ("roles: {chief: 1, worker: 1, ps: 2, evaluator: 1}", 8, [4] * 5),
         ("roles: {chief: {resources: {cpus: 6}}, worker: 1}", 8, [6, 2]),
         ("roles: {chief: {resources: {cpus: 9}}, worker: 2}", 8, [9, 1, 1]),
-        # Same commands, or a framework in which the chief trains as well: the same work.
+        # The same command, or a framework in which the chief trains, too: the same work.
         ("framework: torch\nroles: {chief: 1, worker: 3}", 8, [2] * 4),
         ("roles: {chief: {run: python lead.py}, worker: 3}", 8, [2] * 4),
         # A server and its clients: one waits for the other.
@@ -204,7 +204,7 @@ def test_a_workdir_that_is_no_folder_is_refused(tmp_path: Path, workdir: str) ->
         ("framework: torch\nroles: {worker: {replicas: 3, first: {run: python serve.py}}}", 8, [8, 4, 4]),
     ],
 )
-def test_cores_are_what_is_claimed_else_an_even_share_among_those_that_do_the_same_work(
+def test_cores_are_the_claimed_ones_or_an_even_share_among_replicas_with_the_same_work(
     tmp_path: Path, text: str, cores: int, expected: list[int | None]
 ) -> None:
     with placed(text, tmp_path, cores=cores) as placement:
@@ -221,7 +221,7 @@ def test_cores_are_what_is_claimed_else_an_even_share_among_those_that_do_the_sa
         ("roles: {worker: 2}", [4, 4]),
     ],
 )
-def test_replicas_whose_script_calls_the_rpc_of_torch_have_all_cores(
+def test_replicas_with_a_script_that_uses_torch_rpc_have_all_cores(
     tmp_path: Path, text: str, expected: list[int | None]
 ) -> None:
     (tmp_path / "train.py").write_text("import torch.distributed.rpc as rpc\nrpc.init_rpc('ps', rank=0)\n")
@@ -230,13 +230,13 @@ def test_replicas_whose_script_calls_the_rpc_of_torch_have_all_cores(
         assert [place.cores for place in placement.values()] == expected
 
 
-def test_an_engine_that_this_version_does_not_have_is_said_so(tmp_path: Path) -> None:
+def test_an_engine_that_this_version_does_not_have_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(EngineError) as refused:
         open_engine("slurm", Site(tmp_path, tmp_path, 1))
     assert refused.value.message == "this version of drumline cannot run on `slurm`"
 
 
-def test_a_port_whose_name_another_user_holds_is_passed_over_and_where_all_are_held_that_is_said(
+def test_ports_locked_by_another_user_are_skipped_and_without_a_free_one_there_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with socket.socket() as probe:

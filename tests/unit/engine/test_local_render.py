@@ -1,4 +1,4 @@
-"""What is rendered runs: the script is given to real shells, and what each replica gets is compared with its launch."""
+"""The rendered script runs in real shells, and each replica is compared with its launch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from scaffold.strategies import specs
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
 FORMS = ("shell", "json", "yaml")
 DUMP = ("/usr/bin/env", "-0")
-# What a shell sets by itself for whatever it runs.
+# Variables that a shell sets by itself.
 SHELLS_OWN = {"PWD", "OLDPWD", "SHLVL", "_"}
 PATH = "/usr/bin:/bin"
 
@@ -45,7 +45,7 @@ def launch_all(engine: Engine, plan: Plan) -> tuple[Launch, ...]:
 
 
 def dumping(plan: Plan) -> Plan:
-    """The same plan with replicas that only print their variables."""
+    """Return the plan with replicas that only print their variables."""
     return plan.replace(replicas=tuple(each.replace(argv=DUMP) for each in plan.replicas))
 
 
@@ -96,7 +96,7 @@ SECRETS = {"MY_TOKEN": "s3cret $(id) '\"\n", "OTHER": "other s3cret"}
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_gives_every_replica_exactly_what_its_launch_says(engine: Engine, shell: str) -> None:
+def test_the_script_starts_every_replica_exactly_as_its_launch(engine: Engine, shell: str) -> None:
     plan = dumping(plan_of(EVERYTHING))
     launches = launch_all(engine, plan)
     script = engine.render(plan, launches, "shell")
@@ -109,7 +109,7 @@ def test_the_script_gives_every_replica_exactly_what_its_launch_says(engine: Eng
 
 @settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(spec=specs())
-def test_any_spec_can_be_rendered_and_every_form_says_the_same(engine: Engine, spec: Spec) -> None:
+def test_any_spec_can_be_rendered_and_all_formats_agree(engine: Engine, spec: Spec) -> None:
     plan = plan_spec(spec, on="local", run="4")
     launches = launch_all(engine, plan)
     script, as_json, as_yaml = (engine.render(plan, launches, form) for form in FORMS)
@@ -146,7 +146,7 @@ def test_the_script_lists_its_replicas_if_another_is_named(engine: Engine, word:
 
 @pytest.mark.parametrize("value", [None, ""])
 @pytest.mark.parametrize("shell", SHELLS)
-def test_without_its_secret_a_replica_does_not_start_and_the_variable_is_named(
+def test_a_replica_without_its_secret_does_not_start_and_the_variable_is_named(
     engine: Engine, shell: str, value: str | None
 ) -> None:
     plan = plan_of("env: {TOKEN: {from: MY_TOKEN}}\nrun: echo started")
@@ -170,7 +170,7 @@ def test_a_secret_comes_from_the_launching_environment_not_from_variables_of_the
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_no_form_has_a_secret_in_it(engine: Engine, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_format_contains_a_secret(engine: Engine, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TOKEN", "s3cret")
     monkeypatch.setenv("OTHER", "s3cret")
     plan = plan_of(EVERYTHING)
@@ -180,11 +180,11 @@ def test_no_form_has_a_secret_in_it(engine: Engine, form: str, monkeypatch: pyte
     assert "s3cret" not in plan_to_json(plan)
 
 
-# What is shared
+# Shared values
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_a_large_cluster_is_written_once_and_every_replica_gets_all_of_it(engine: Engine, shell: str) -> None:
+def test_a_large_cluster_is_written_once_and_every_replica_receives_it_completely(engine: Engine, shell: str) -> None:
     plan = dumping(plan_of("port: 2222\nparameters: {cluster: mine}\nroles: {worker: 200, evaluator: 1}"))
     launches = launch_all(engine, plan)
     script = engine.render(plan, launches, "shell")
@@ -216,20 +216,20 @@ def test_a_large_cluster_is_written_once_as_data(engine: Engine) -> None:
         ({"no_proxy": "a", "NO_PROXY": "c"}, "localhost,127.0.0.1,::1,a,c"),
     ],
 )
-def test_no_proxy_keeps_what_the_user_had(engine: Engine, environ: dict[str, str], expected: str) -> None:
+def test_no_proxy_keeps_the_value_of_the_user(engine: Engine, environ: dict[str, str], expected: str) -> None:
     plan = dumping(plan_of(""))
     launches = launch_all(engine, plan)
     done = run_script(engine.render(plan, launches, "shell"), "worker.0", {"PATH": PATH, **environ})
     assert variables_of(done)["no_proxy"] == complete_environment(launches[0], environ)["no_proxy"] == expected
 
 
-def test_no_proxy_is_what_the_spec_says_if_it_says_so(engine: Engine) -> None:
+def test_no_proxy_of_the_spec_is_used_unchanged(engine: Engine) -> None:
     plan = dumping(plan_of("env: {no_proxy: mine}"))
     script = engine.render(plan, launch_all(engine, plan), "shell")
     assert variables_of(run_script(script, "worker.0", {"PATH": PATH, "no_proxy": "a"}))["no_proxy"] == "mine"
 
 
-def test_the_python_that_launches_comes_first_in_path(engine: Engine) -> None:
+def test_the_python_of_drumline_comes_first_in_path(engine: Engine) -> None:
     plan = dumping(plan_of(""))
     script = engine.render(plan, launch_all(engine, plan), "shell")
     assert variables_of(run_script(script, "worker.0", {"PATH": PATH}))["PATH"] == f"/venv/bin:{PATH}"
@@ -253,7 +253,7 @@ def test_folders_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert (done.returncode, os.fsdecode(done.stdout)) == (0, f"{folder}/{name}\n{out}\n{out}/checkpoint\n")
 
 
-def test_a_workdir_that_is_gone_stops_the_script(engine: Engine, tmp_path: Path) -> None:
+def test_a_missing_workdir_stops_the_script(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     plan = plan_of("workdir: src\nrun: echo started")
     script = engine.render(plan, launch_all(engine, plan), "shell")
@@ -278,7 +278,7 @@ PREPARED = """
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_data_is_prepared_once_and_appears_whole_or_not_at_all(engine: Engine, tmp_path: Path, shell: str) -> None:
+def test_data_is_prepared_once_and_appears_completely_or_not_at_all(engine: Engine, tmp_path: Path, shell: str) -> None:
     plan = plan_of(PREPARED)
     script = engine.render(plan, launch_all(engine, plan), "shell")
     environ = {"PATH": PATH, "MY_TOKEN": "t0ken"}
@@ -287,7 +287,7 @@ def test_data_is_prepared_once_and_appears_whole_or_not_at_all(engine: Engine, t
     assert (failed.returncode, data.exists()) == (1, False)
     (tmp_path / "go").touch()
     assert run_script(script, "prepare", environ, shell).returncode == 0
-    assert (data / "log").read_text() == "t0ken 7\n" * 2  # it went on where it had failed
+    assert (data / "log").read_text() == "t0ken 7\n" * 2  # it continued where it had failed
     assert run_script(script, "prepare", environ, shell).returncode == 0
     assert (data / "log").read_text() == "t0ken 7\n" * 2
     assert [path.name for path in data.parent.iterdir()] == ["my set"]
@@ -323,7 +323,7 @@ def test_a_preparation_that_is_interrupted_leaves_no_data(
     assert (done.returncode, (tmp_path / "set" / "half").exists()) == (0, True)
 
 
-def test_data_that_is_there_is_not_prepared(engine: Engine, tmp_path: Path) -> None:
+def test_existing_data_is_not_prepared(engine: Engine, tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     plan = plan_of("data: {path: set, prepare: exit 1}")
     script = engine.render(plan, launch_all(engine, plan), "shell")
@@ -351,7 +351,7 @@ def test_a_preparation_is_rendered_as_data(engine: Engine, tmp_path: Path) -> No
     ]
 
 
-# What cannot start
+# Replicas that cannot start
 
 
 @pytest.mark.parametrize(
@@ -361,13 +361,13 @@ def test_a_preparation_is_rendered_as_data(engine: Engine, tmp_path: Path) -> No
         ("roles: {worker: {replicas: 2, run: {argv: [echo, '%s']}}}", "a word in the command of worker.0 has 131,072"),
     ],
 )
-def test_what_linux_would_not_pass_on_is_named_once(engine: Engine, text: str, what: str) -> None:
+def test_arguments_that_are_too_long_for_linux_are_named_once(engine: Engine, text: str, what: str) -> None:
     plan = plan_of(text % ("x" * 131_072))
     (problem,) = engine.problems(plan, launch_all(engine, plan))
     assert what in problem.message
 
 
-def test_the_longest_that_linux_passes_on_is_no_objection_and_starts(engine: Engine) -> None:
+def test_arguments_of_the_maximum_length_are_no_problem_and_start(engine: Engine) -> None:
     plan = dumping(plan_of(f"env: {{LONG: {'x' * (131_071 - len('LONG='))}}}"))
     launches = launch_all(engine, plan)
     assert list(engine.problems(plan, launches)) == []

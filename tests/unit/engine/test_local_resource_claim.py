@@ -1,4 +1,4 @@
-"""Random starts, ends and kills against a model of the registry: never too much, no leak, no starvation."""
+"""Random starts, ends and kills, compared with a model of the registry: no overuse, no leak, no starvation."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ claims = st.builds(Claim, st.integers(0, 8).map(lambda half: half * 500), st.int
 
 
 def plan_for(run: int, claim: Claim, *, insist: bool = False) -> Plan:
-    """A plan with one replica that asks for this."""
+    """Return a plan with one replica that requests this."""
     plan = gang("worker")
     asked = Resources(claim.cpus / 1000 or None, claim.memory_bytes or None, claim.gpus)
     (replica,) = plan.replicas
@@ -42,7 +42,7 @@ def plan_for(run: int, claim: Claim, *, insist: bool = False) -> Plan:
 
 @dataclass
 class Run:
-    """A run as the model sees it, and the real parts that it is made of."""
+    """A run in the model, with its real claim."""
 
     number: int
     claim: Claim
@@ -50,13 +50,13 @@ class Run:
     holds: bool = False
     room: ResourceClaim | None = None  # while its supervisor runs
     keepers: list[int] = field(default_factory=list)  # the descriptors that keepers hold
-    told: list[Event] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
     waits: str = ""
     division: GpuAssignment | None = None
 
 
 class Machine(RuleBasedStateMachine):
-    """A user's runs on one machine."""
+    """The runs of one user on one machine."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,16 +67,16 @@ class Machine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         try:
-            self.let_everybody_end()
+            self.let_all_end()
         finally:
             self.loop.close()
             shutil.rmtree(self.home)
 
-    def let_everybody_end(self) -> None:
-        """In order: every run gets its resources, and in the end nothing is left."""
+    def let_all_end(self) -> None:
+        """End all runs in order: every run gets its resources, and no file remains at the end."""
         for run in list(self.runs.values()):
             if run.room is None:
-                self.come_back(run)
+                self.start_supervisor(run)
         while self.runs:
             self.settle()
             self.check()
@@ -85,13 +85,13 @@ class Machine(RuleBasedStateMachine):
             self.end(holders[0])
         assert [path.name for path in self.home.rglob("*")] in ([], ["ledger", "lock"])
 
-    # --- what can happen
+    # --- rules
 
     @rule(claim=claims, insists=st.sampled_from([False] * 5 + [True]))
     def arrive(self, claim: Claim, *, insists: bool) -> None:
         run = Run(next(self.numbers), claim, insists)
         self.runs[run.number] = run
-        self.come_back(run)
+        self.start_supervisor(run)
 
     @precondition(lambda self: any(run.holds and run.room for run in self.runs.values()))
     @rule(data=st.data())
@@ -113,7 +113,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: any(run.room is None for run in self.runs.values()))
     @rule(data=st.data())
     def a_supervisor_returns(self, data: st.DataObject) -> None:
-        self.come_back(data.draw(st.sampled_from([run for run in self.runs.values() if run.room is None])))
+        self.start_supervisor(data.draw(st.sampled_from([run for run in self.runs.values() if run.room is None])))
 
     @precondition(lambda self: any(run.keepers for run in self.runs.values()))
     @rule(data=st.data())
@@ -135,37 +135,37 @@ class Machine(RuleBasedStateMachine):
         self.end(data.draw(st.sampled_from([run for run in self.runs.values() if not run.holds and run.room])))
 
     @rule(name=st.sampled_from(["9999.json", "9999.holds", "x"]), data=st.binary(max_size=20))
-    def somebody_scribbles(self, name: str, data: bytes) -> None:
+    def a_foreign_file_is_written(self, name: str, data: bytes) -> None:
         folder = self.home / "ledger" / "boot"
         if folder.is_dir():
             (folder / name).write_bytes(data)
 
-    # --- what must be so
+    # --- invariants
 
     @invariant()
-    def all_is_right(self) -> None:
+    def registry_matches_model(self) -> None:
         self.settle()
         self.check()
 
     def settle(self) -> None:
         """Deliver all pending events."""
         before = None
-        while before != (now := [(len(run.told), run.holds) for run in self.runs.values()]):
+        while before != (now := [(len(run.events), run.holds) for run in self.runs.values()]):
             before = now
             self.loop.turn()
             for run in self.runs.values():
-                self.heed(run)
+                self.follow_events(run)
 
-    def heed(self, run: Run) -> None:
-        """Do as a supervisor does with what it is told."""
-        for event in run.told:
+    def follow_events(self, run: Run) -> None:
+        """Handle the events of a run as its supervisor does."""
+        for event in run.events:
             if isinstance(event, RoomFound):
                 self.place(run)
             else:
                 assert isinstance(event, AttemptDelayed)
                 assert event.message != run.waits, "said once"
                 run.waits = event.message
-        run.told.clear()
+        run.events.clear()
 
     def check(self) -> None:
         """The registry matches the model, in any order of requests."""
@@ -208,11 +208,11 @@ class Machine(RuleBasedStateMachine):
         assert len(gpus) == min(run.claim.gpus, len(MACHINE.gpus))
         return gpus
 
-    def come_back(self, run: Run) -> None:
-        run.told.clear()
+    def start_supervisor(self, run: Run) -> None:
+        run.events.clear()
         run.waits = ""
         run.room = ResourceClaim(Site(self.home, self.home, 4, capacity=MACHINE), {}, boot=lambda: "boot")
-        run.room.watch(self.loop, run.told.append)
+        run.room.watch(self.loop, run.events.append)
         self.place(run)
 
     def place(self, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The stacks of real processes: py-spy's, and Python's own."""
+"""The stacks of real processes, by py-spy and by Python itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drumline.engine.local.activity import is_stopped
 from drumline.engine.local.stacks import Target, find_spy, save_stacks
 from drumline.run.blocking import ActivityKind, read_activity
 
-# The other thread says that the first has come to rest: a thread that reports it itself is still running.
+# The other thread prints when the first one sleeps: a thread that prints it itself would still be running.
 SCRIPT = """
 import sys, threading, time
 
@@ -38,7 +38,7 @@ SECONDS = 60.0
 
 @pytest.fixture
 def target(tmp_path: Path) -> Iterator[Target]:
-    """A process that sleeps in a function of its script."""
+    """Return a process that sleeps in a function of its script."""
     (tmp_path / "rests.py").write_text(textwrap.dedent(SCRIPT))
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
@@ -69,7 +69,7 @@ def is_alive(target: Target) -> bool:
 
 
 @pytest.mark.parametrize("gently", [True, False])
-def test_py_spy_sees_where_a_process_is_and_leaves_it_alone(target: Target, gently: bool) -> None:
+def test_py_spy_shows_where_a_process_is_and_does_not_change_it(target: Target, gently: bool) -> None:
     save_stacks([target], spy(), gently=gently, seconds=SECONDS)
     assert is_alive(target)
     text = (target.folder / "stacks").read_text()
@@ -80,7 +80,7 @@ def test_py_spy_sees_where_a_process_is_and_leaves_it_alone(target: Target, gent
     assert standing.function == "rest" if gently else standing.function in ("sleep", "rest")
 
 
-def test_without_py_spy_python_says_it_itself_and_ends_by_that(target: Target) -> None:
+def test_without_py_spy_python_prints_its_stack_and_aborts(target: Target) -> None:
     save_stacks([target], None, gently=False, seconds=SECONDS)
     assert os.waitid(os.P_PID, target.pids[0], os.WEXITED | os.WNOWAIT)
     text = (target.folder / "stacks").read_text()
@@ -96,7 +96,7 @@ def test_without_py_spy_a_gentle_dump_disturbs_no_replica(target: Target) -> Non
     assert not (target.folder / "stacks").exists()
 
 
-def test_who_is_stopped_is_seen_and_stays_stopped(target: Target) -> None:
+def test_a_stopped_process_is_shown_and_stays_stopped(target: Target) -> None:
     os.killpg(target.pids[0], signal.SIGSTOP)
     os.waitid(os.P_PID, target.pids[0], os.WSTOPPED | os.WNOWAIT)
     assert is_stopped(target.pids[0])
@@ -105,29 +105,29 @@ def test_who_is_stopped_is_seen_and_stays_stopped(target: Target) -> None:
     assert read_activity((target.folder / "stacks").read_text(), is_stopped=True).place == "rests.py:6"
 
 
-def test_who_is_stopped_is_not_aborted(target: Target) -> None:
+def test_a_stopped_process_is_not_aborted(target: Target) -> None:
     os.killpg(target.pids[0], signal.SIGSTOP)
     os.waitid(os.P_PID, target.pids[0], os.WSTOPPED | os.WNOWAIT)
     save_stacks([target], None, gently=False, seconds=SECONDS)
     assert is_stopped(target.pids[0])
 
 
-def test_of_a_shell_the_python_below_it_is_looked_at(target: Target) -> None:
+def test_the_python_process_below_a_shell_is_shown(target: Target) -> None:
     with subprocess.Popen(["sleep", "1000"]) as shell:
         save_stacks([Target(target.folder, (shell.pid, *target.pids))], spy(), gently=True, seconds=SECONDS)
         assert read_activity((target.folder / "stacks").read_text()).place == "rests.py:6"
         shell.kill()
 
 
-def test_who_is_gone_or_has_no_time_has_no_stacks(target: Target, tmp_path: Path) -> None:
+def test_a_process_that_has_ended_and_a_dump_without_time_have_no_stacks(target: Target, tmp_path: Path) -> None:
     save_stacks([target], spy(), gently=True, seconds=0.0)
     save_stacks([Target(tmp_path, (4_000_001,))], spy(), gently=False, seconds=SECONDS)
     assert not (target.folder / "stacks").exists()
     assert is_alive(target)
 
 
-def test_a_closer_look_that_loses_the_python_is_not_kept(target: Target, tmp_path: Path) -> None:
-    """As py-spy does now and then on a busy machine, where it cannot follow native frames."""
+def test_native_frames_that_hide_the_python_frames_are_not_used(target: Target, tmp_path: Path) -> None:
+    """This happens with py-spy on a busy machine, when it cannot follow native frames."""
     lost = tmp_path / "py-spy"
     lost.write_text(
         "#!/bin/sh\n"

@@ -306,7 +306,7 @@ def test_a_command_without_a_shell_is_what_it_executes(tmp_path: Path) -> None:
     assert executed == Executed(("python", "x.py"), {"A": "1"}, str(tmp_path))
 
 
-def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> dict[str, str]:
+def warm_variables(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> dict[str, str]:
     """Return the variables that the warm process for this line would have."""
     (folder / "work/x.py").write_text("import torch\n")
     kind = WarmSettings("torch", (), 600.0, frozenset({"RANK"}), secrets)
@@ -316,14 +316,14 @@ def wish(folder: Path, line: str, *, secrets: frozenset[str] = frozenset()) -> d
 
 
 def test_a_variable_that_a_shell_command_sets_is_set_when_the_framework_is_imported(folder: Path) -> None:
-    env = wish(folder, "export PYTHONPATH=$PWD/d:$HOME; OMP_NUM_THREADS=3 python x.py")
+    env = warm_variables(folder, "export PYTHONPATH=$PWD/d:$HOME; OMP_NUM_THREADS=3 python x.py")
     assert env["OMP_NUM_THREADS"] == "3"
     assert env["PYTHONPATH"].split(":") == [str(folder / "work" / "d"), str(folder)]
 
 
 def test_a_value_of_one_replica_or_a_secret_under_another_name_is_in_no_warm_process(folder: Path) -> None:
     line = "export C=$MY_TOKEN && D=x$C E=$RANK F=${OTHER} G=$A python x.py"
-    env = wish(folder, line, secrets=frozenset({"OTHER"}))
+    env = warm_variables(folder, line, secrets=frozenset({"OTHER"}))
     assert {"C", "D", "E", "F", "MY_TOKEN", "OTHER", "RANK"}.isdisjoint(env)
     assert env["G"] == "d"
     assert "secret" not in str(env)
@@ -331,7 +331,7 @@ def test_a_value_of_one_replica_or_a_secret_under_another_name_is_in_no_warm_pro
 
 def test_a_value_of_one_replica_that_an_import_reads_starts_cold(folder: Path) -> None:
     with pytest.raises(NotWarm, match=r"^PYTHONPATH comes from PWD, and may be read when torch is imported$"):
-        wish(folder, "cd $LINK$RANK/.. && PYTHONPATH=$PWD python x.py")
+        warm_variables(folder, "cd $LINK$RANK/.. && PYTHONPATH=$PWD python x.py")
     with pytest.raises(NotWarm, match=r"^OMP_NUM_THREADS comes from RANK, and may be read when torch is imported$"):
-        wish(folder, "OMP_NUM_THREADS=$RANK python x.py")
-    assert "CUDA_VISIBLE_DEVICES" not in wish(folder, "CUDA_VISIBLE_DEVICES=$RANK python x.py")
+        warm_variables(folder, "OMP_NUM_THREADS=$RANK python x.py")
+    assert "CUDA_VISIBLE_DEVICES" not in warm_variables(folder, "CUDA_VISIBLE_DEVICES=$RANK python x.py")

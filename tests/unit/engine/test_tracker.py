@@ -1,4 +1,4 @@
-"""Each start and each end is reported once, ends in their order, also to a supervisor that comes back."""
+"""Each start and each exit is reported once, exits in their order, also to a supervisor that returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORKERS = tuple(Incarnation(ReplicaId("worker", index), 0) for index in range(3)
 
 
 class Recorder:
-    """A tracker over a folder, and all that it reports."""
+    """A tracker in a folder, and all events that it reports."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = SimulatedTimeLoop()
@@ -54,7 +54,7 @@ def test_a_start_and_an_end_are_reported_once(recorder: Recorder) -> None:
     assert recorder.reported[-1].at_seconds == 5.0
 
 
-def test_a_start_that_only_the_end_tells_of_is_reported_before_it(recorder: Recorder) -> None:
+def test_a_start_that_is_known_only_from_the_exit_is_reported_before_it(recorder: Recorder) -> None:
     recorder.tracker.ask(WORKERS)
     recorder.end(0, 5.0)
     recorder.end(1, 6.0, has_started=False)
@@ -81,7 +81,7 @@ def test_an_end_waits_for_its_log_and_for_ends_before_it(recorder: Recorder) -> 
     assert recorder.told == [("ended", 0), ("ended", 1), ("ended", 2)]
 
 
-def test_ends_of_before_are_reported_in_their_order_to_the_next_supervisor(recorder: Recorder, tmp_path: Path) -> None:
+def test_earlier_exits_are_reported_in_their_order_to_the_next_supervisor(recorder: Recorder, tmp_path: Path) -> None:
     recorder.tracker.ask(WORKERS)
     for index, at in ((2, 4.0), (0, 5.0), (1, 6.0)):
         recorder.end(index, at, has_started=index != 1)
@@ -103,12 +103,12 @@ def test_an_end_is_recorded_once_and_before_it_is_reported(tmp_path: Path) -> No
     assert trace.read_text() == seen[0]
 
 
-def test_ends_are_held_until_every_source_has_spoken(recorder: Recorder) -> None:
+def test_exits_are_held_until_every_source_has_reported(recorder: Recorder) -> None:
     recorder.tracker.ask(WORKERS)
     first, second = recorder.tracker.hold("a"), recorder.tracker.hold("a")
     other = recorder.tracker.hold("b")
     recorder.end(1, 6.0, has_started=False)
-    recorder.tracker.release("a", first)  # it was held again since
+    recorder.tracker.release("a", first)  # it has been held again since
     assert recorder.tracker.is_held("a", second)
     recorder.tracker.release("b", other)
     assert recorder.told == []
@@ -131,7 +131,7 @@ def test_an_end_is_held_for_a_minute_at_most_but_never_without_its_log(recorder:
 
 def test_a_folder_is_read_while_a_replica_runs_and_once_after_its_end(recorder: Recorder, tmp_path: Path) -> None:
     folder = tmp_path / WORKERS[0].folder
-    recorder.tracker.find(WORKERS[1])  # not asked for
+    recorder.tracker.find(WORKERS[1])  # not tracked
     recorder.tracker.ask(WORKERS[:1])
     assert [*recorder.tracker.traces()] == [*recorder.tracker.traces()] == [folder]
     recorder.end(0, 5.0, is_complete=False)
@@ -169,8 +169,8 @@ def test_a_replica_is_measured_while_it_runs_and_once_after_its_end(recorder: Re
     assert not other.take_measured()
 
 
-class KeptElsewhere(Tracked):
-    """One whose end is recorded by what keeps it, and whose start has a pid."""
+class KeeperTracked(Tracked):
+    """A replica with an exit that its keeper records, and a start with a pid."""
 
     def describe_start(self) -> list[Event]:
         return [ReplicaStarted(self.id.replica, self.id.attempt, self.id.incarnation, pid=7)]
@@ -179,12 +179,12 @@ class KeptElsewhere(Tracked):
         return End(Exit(code=4), 3.0, has_started=True) if self.id == WORKERS[1] else None
 
     def record_end(self, end: End) -> None:
-        """Nothing is written."""
+        """Do nothing: the keeper has recorded it."""
 
 
-def test_an_engine_may_record_ends_by_itself(tmp_path: Path) -> None:
+def test_an_engine_may_record_exits_by_itself(tmp_path: Path) -> None:
     told: list[Event] = []
-    tracker = ReplicaTracker(tmp_path, KeptElsewhere, SimulatedTimeLoop(), told.append)
+    tracker = ReplicaTracker(tmp_path, KeeperTracked, SimulatedTimeLoop(), told.append)
     first, _ = tracker.ask(WORKERS[:2])
     tracker.end(first, End(Exit(code=0), 5.0, has_started=True))
     starts = [ReplicaStarted(each.replica, 0, 0, pid=7) for each in WORKERS[:2]]

@@ -1,4 +1,4 @@
-"""Drumlines that were carried to a host go when nobody has used them for a month, and no sooner."""
+"""Copies of drumline on a host are removed after a month without use, and not before."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLD, YOUNG = "0123456789abcdef", "fedcba9876543210"
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
+def packages(tmp_path: Path) -> Path:
     for name, age_seconds in ((OLD, UNUSED_SECONDS + 60), (YOUNG, UNUSED_SECONDS - 3600)):
         (tmp_path / name / "lib").mkdir(parents=True)
         (tmp_path / name / "lib/file").touch()
@@ -33,42 +33,42 @@ def names(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir())
 
 
-def test_only_what_is_old_goes(shelf: Path) -> None:
-    remove_unused_packages(shelf)
-    assert names(shelf) == [YOUNG]
-    remove_unused_packages(shelf / "nowhere")
+def test_only_old_copies_are_removed(packages: Path) -> None:
+    remove_unused_packages(packages)
+    assert names(packages) == [YOUNG]
+    remove_unused_packages(packages / "nowhere")
 
 
-def test_what_was_never_finished_goes_as_well_and_nothing_that_is_not_ours(shelf: Path) -> None:
+def test_incomplete_copies_are_removed_and_foreign_files_are_not(packages: Path) -> None:
     for name in ("tmpab_12cd", "notes", "0123"):
-        (shelf / name).mkdir()
-        make_old(shelf / name)
-    link, file = shelf / ("e" * 16), shelf / ("f" * 16)
-    link.symlink_to(shelf / "notes")
+        (packages / name).mkdir()
+        make_old(packages / name)
+    link, file = packages / ("e" * 16), packages / ("f" * 16)
+    link.symlink_to(packages / "notes")
     os.utime(link, (0, 0), follow_symlinks=False)
     file.touch()
     os.utime(file, (0, 0))
-    remove_unused_packages(shelf)
-    assert names(shelf) == sorted([YOUNG, "notes", "0123", link.name, file.name])
+    remove_unused_packages(packages)
+    assert names(packages) == sorted([YOUNG, "notes", "0123", link.name, file.name])
 
 
-def test_what_somebody_holds_stays_until_it_is_let_go(shelf: Path) -> None:
-    held = os.open(shelf / OLD, os.O_RDONLY)
+def test_a_locked_copy_stays_until_it_is_unlocked(packages: Path) -> None:
+    held = os.open(packages / OLD, os.O_RDONLY)
     fcntl.flock(held, fcntl.LOCK_SH)
-    remove_unused_packages(shelf)
-    assert names(shelf) == sorted([OLD, YOUNG])
+    remove_unused_packages(packages)
+    assert names(packages) == sorted([OLD, YOUNG])
     os.close(held)
-    remove_unused_packages(shelf)
-    assert names(shelf) == [YOUNG]
+    remove_unused_packages(packages)
+    assert names(packages) == [YOUNG]
 
 
-def test_what_a_process_imports_from_stays_until_it_ends(shelf: Path) -> None:
-    replica = subprocess.Popen(["sleep", "1000"], env={"PYTHONPATH": f"{shelf}/{OLD}/runtime"})
+def test_a_copy_that_a_process_imports_from_stays_until_the_process_ends(packages: Path) -> None:
+    replica = subprocess.Popen(["sleep", "1000"], env={"PYTHONPATH": f"{packages}/{OLD}/runtime"})
     try:
-        remove_unused_packages(shelf)
-        assert names(shelf) == sorted([OLD, YOUNG])
+        remove_unused_packages(packages)
+        assert names(packages) == sorted([OLD, YOUNG])
     finally:
         replica.kill()
         replica.wait()
-    remove_unused_packages(shelf)
-    assert names(shelf) == [YOUNG]
+    remove_unused_packages(packages)
+    assert names(packages) == [YOUNG]

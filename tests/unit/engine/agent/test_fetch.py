@@ -1,4 +1,4 @@
-"""What a run writes on a host comes here: only what is new, in the order of writing, and nothing half."""
+"""Fetching the output of a run from a host: only new files, in the order of writing, and each completely."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def bring(host: Host, local: Path, path: str = ".", *, settled: bool = True, kno
     return ask(host, lambda agent: fetch(agent, "~/runs/4/output", local, path=path, settled=settled, known=known))
 
 
-def test_what_is_there_is_here_with_its_times(host: Host, output: Path, tmp_path: Path) -> None:
+def test_files_are_fetched_with_their_times(host: Host, output: Path, tmp_path: Path) -> None:
     found = bring(host, tmp_path / "here")
     assert listing(tmp_path / "here") == listing(output)
     assert (tmp_path / "here/tool").stat().st_mtime == 1_000_000_014
@@ -59,24 +59,24 @@ def test_what_is_there_is_here_with_its_times(host: Host, output: Path, tmp_path
     assert found.taken_bytes == found.size_bytes == 26
 
 
-def test_only_what_is_new_travels_and_what_is_gone_there_goes_here(host: Host, output: Path, tmp_path: Path) -> None:
+def test_only_new_files_are_sent_and_removed_files_are_removed_here(host: Host, output: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
     first = bring(host, here)
-    (here / "mine").write_text("nobody fetched this")
+    (here / "mine").write_text("this was not fetched")
     write(output / "checkpoint/ckpt-2.data", "two!", 20)
     write(output / "checkpoint/checkpoint", "ckpt-2", 21)
     (output / "checkpoint/ckpt-1.data").unlink()
     (output / "latest").unlink()
     second = bring(host, here, known=first.paths)
     assert second.taken_bytes == len("two!") + len("ckpt-2")
-    assert listing(here) == {**listing(output), "mine": (b"nobody fetched this", False)}
+    assert listing(here) == {**listing(output), "mine": (b"this was not fetched", False)}
     assert bring(host, here, known=second.paths).taken_bytes == 0
 
 
-def test_what_was_just_written_waits_with_all_that_came_after_it(
+def test_a_file_that_was_just_written_is_fetched_later_with_all_files_after_it(
     host: Host, output: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "YOUNG_SECONDS", 3600.0)  # a machine that is busy is slow
+    monkeypatch.setattr(fetching, "YOUNG_SECONDS", 3600.0)  # a busy machine is slow
     (output / "checkpoint/ckpt-2.data").write_text("perhaps half")
     (output / "checkpoint/checkpoint").write_text("ckpt-2")
     (output / "events.out.tfevents.1.gpu1").write_text("grows")
@@ -91,7 +91,7 @@ def test_what_was_just_written_waits_with_all_that_came_after_it(
     assert listing(tmp_path / "here") == listing(output)
 
 
-def test_a_file_that_changes_on_its_way_is_not_taken_nor_what_came_after(
+def test_a_file_that_changes_while_it_is_sent_is_not_fetched_nor_files_after_it(
     host: Host, output: Path, tmp_path: Path
 ) -> None:
     def change(given: bytes) -> bytes:
@@ -107,7 +107,7 @@ def test_a_file_that_changes_on_its_way_is_not_taken_nor_what_came_after(
 
 
 @pytest.mark.parametrize("text", ["another", "x"])
-def test_a_file_that_never_keeps_still_comes_anyhow_as_it_is_when_it_is_read(
+def test_a_file_that_changes_all_the_time_is_fetched_as_it_is_when_it_is_read(
     host: Host, output: Path, tmp_path: Path, text: str
 ) -> None:
     def change(given: bytes) -> bytes:
@@ -122,7 +122,7 @@ def test_a_file_that_never_keeps_still_comes_anyhow_as_it_is_when_it_is_read(
     assert listing(tmp_path / "here") == listing(output)
 
 
-def test_a_large_file_goes_on_where_the_connection_broke(host: Host, output: Path, tmp_path: Path) -> None:
+def test_a_large_file_continues_where_the_connection_broke(host: Host, output: Path, tmp_path: Path) -> None:
     (output / "large").write_bytes(os.urandom(1 << 20) * 20)
     host.cut_after = 3
     with pytest.raises(EngineError, match="broke"):
@@ -133,7 +133,7 @@ def test_a_large_file_goes_on_where_the_connection_broke(host: Host, output: Pat
     assert listing(tmp_path / "here") == listing(output)
 
 
-def test_one_file_or_folder_comes_under_its_name(host: Host, output: Path, tmp_path: Path) -> None:
+def test_a_single_file_or_folder_is_fetched_under_its_name(host: Host, output: Path, tmp_path: Path) -> None:
     bring(host, tmp_path / "one", "checkpoint/ckpt-1.data")
     assert listing(tmp_path / "one") == {"ckpt-1.data": (b"one", False)}
     bring(host, tmp_path / "two", str(output / "checkpoint"))
@@ -142,7 +142,7 @@ def test_one_file_or_folder_comes_under_its_name(host: Host, output: Path, tmp_p
         bring(host, tmp_path / "three", "nothing")
 
 
-def test_a_file_in_the_way_of_a_folder_goes_and_the_other_way_round(host: Host, output: Path, tmp_path: Path) -> None:
+def test_a_file_is_replaced_by_a_folder_and_a_folder_by_a_file(host: Host, output: Path, tmp_path: Path) -> None:
     here = tmp_path / "here"
     (here / "tool").mkdir(parents=True)
     (here / "tool/x").write_text("x")
@@ -152,7 +152,7 @@ def test_a_file_in_the_way_of_a_folder_goes_and_the_other_way_round(host: Host, 
 
 
 def liar(*entries: object, content: bytes = b"evil", lengths: object = None) -> Agent:
-    """An agent that answers with these entries, and with `content` for every file that is asked for."""
+    """Return an agent that answers with these entries, and with `content` for every requested file."""
 
     def answer(given: bytes) -> bytes:
         request = json.loads(given.partition(b"\n")[0])
@@ -176,7 +176,7 @@ def bring_lies(local: Path, *entries: object, known: Collection[str] = (), conte
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A home beside the folder into which is fetched, with things that a host would like to have or to remove."""
+    """Return a home beside the target folder, with files that a malicious host would read or remove."""
     home = tmp_path / "home"
     (home / ".ssh/empty").mkdir(parents=True)
     (home / ".bashrc").write_text("good")
@@ -220,7 +220,7 @@ def untouched(home: Path) -> bool:
     ],
     ids=lambda entries: str(entries)[:60],
 )
-def test_a_list_of_files_that_no_host_has_is_refused_and_nothing_is_written(
+def test_an_invalid_list_of_files_is_refused_and_nothing_is_written(
     tmp_path: Path, outside: Path, entries: list[object]
 ) -> None:
     with pytest.raises(EngineError, match=r"gpu1 (sent a list of files|has sent something)"):
@@ -229,7 +229,7 @@ def test_a_list_of_files_that_no_host_has_is_refused_and_nothing_is_written(
     assert not (tmp_path / "here").exists()
 
 
-def test_a_link_that_climbs_through_another_link_is_left_out_and_named(tmp_path: Path, outside: Path) -> None:
+def test_a_link_that_leads_out_through_another_link_is_left_out_and_named(tmp_path: Path, outside: Path) -> None:
     entries = [
         entry("d", "folder"),
         entry("d/up", "link", ".."),
@@ -254,7 +254,7 @@ def test_a_link_that_climbs_through_another_link_is_left_out_and_named(tmp_path:
     assert left_out_warning(found.left_out).endswith("regular files: abs, climb, deep, …")
 
 
-def test_a_link_that_leads_out_of_the_part_that_was_asked_for_is_left_out(tmp_path: Path) -> None:
+def test_a_link_that_leads_out_of_the_requested_part_is_left_out(tmp_path: Path) -> None:
     host = liar(entry("ckpt", "folder"), entry("ckpt/up", "link", "../model"), entry("ckpt/file"))
     found = asyncio.run(fetch(host, "/out", tmp_path / "here", path="ckpt", settled=True))
     assert found.left_out == ("ckpt/up",)
@@ -264,14 +264,14 @@ def test_a_link_that_leads_out_of_the_part_that_was_asked_for_is_left_out(tmp_pa
     assert alone.left_out == ("latest",)
 
 
-def test_what_is_beside_the_part_that_was_asked_for_is_refused(tmp_path: Path) -> None:
+def test_a_path_beside_the_requested_part_is_refused(tmp_path: Path) -> None:
     host = liar(entry("ckpt", "folder"), entry("model"))
     with pytest.raises(EngineError, match="'model' is not in 'ckpt'"):
         asyncio.run(fetch(host, "/out", tmp_path / "here", path="x/../ckpt", settled=True))
     assert not (tmp_path / "here").exists()
 
 
-def test_a_link_that_stands_where_a_folder_is_written_is_not_followed(tmp_path: Path, outside: Path) -> None:
+def test_a_link_in_place_of_a_folder_is_not_followed(tmp_path: Path, outside: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     (here / "d").symlink_to(outside)
@@ -282,7 +282,7 @@ def test_a_link_that_stands_where_a_folder_is_written_is_not_followed(tmp_path: 
     assert listing(here) == {"d": "folder", "d/.bashrc": (b"evil", False), "f": (b"evil", False)}
 
 
-def test_what_is_removed_here_lies_here(tmp_path: Path, outside: Path) -> None:
+def test_only_files_within_the_target_folder_are_removed(tmp_path: Path, outside: Path) -> None:
     here = tmp_path / "here"
     here.mkdir()
     (here / "d").symlink_to(outside)
@@ -298,20 +298,20 @@ def test_what_is_removed_here_lies_here(tmp_path: Path, outside: Path) -> None:
 
 
 @pytest.mark.parametrize("lengths", [[5], [3], [0], [-2], [4, 4], [True], ["4"], "4", {"a": 4}, 4], ids=str)
-def test_pieces_that_were_not_asked_for_are_refused(tmp_path: Path, lengths: object) -> None:
+def test_pieces_that_were_not_requested_are_refused(tmp_path: Path, lengths: object) -> None:
     host = liar(entry("a"), lengths=lengths)
     with pytest.raises(EngineError, match="gpu1 sent other pieces of files than it was asked for"):
         asyncio.run(fetch(host, "/out", tmp_path / "here", settled=True))
     assert not (tmp_path / "here/a").exists()
 
 
-def test_folders_of_a_run_are_removed_and_those_that_are_gone_not_missed(host: Host, output: Path) -> None:
+def test_folders_of_a_run_are_removed_and_missing_ones_are_no_error(host: Host, output: Path) -> None:
     ask(host, lambda agent: agent.ask({"do": "remove", "paths": ["~/runs/4", "~/runs/5"]}, Done))
     assert not output.parent.exists()
     assert output.parent.parent.exists()
 
 
-def test_while_very_many_files_are_listed_other_hosts_are_heard(tmp_path: Path) -> None:
+def test_other_hosts_are_served_while_a_long_list_is_read(tmp_path: Path) -> None:
     beats = 0
     folders = ["/".join("a" * depth) for depth in range(1, 50)]
     names = [*folders, *(f"{folders[-1]}/{number}" for number in range(3000))]
@@ -333,7 +333,7 @@ def test_while_very_many_files_are_listed_other_hosts_are_heard(tmp_path: Path) 
     assert beats > 2 * len(names) / 64
 
 
-def test_a_folder_is_made_without_a_look_at_every_folder_above_it(
+def test_a_folder_is_created_without_a_check_of_every_folder_above_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = 0
@@ -361,7 +361,7 @@ def test_a_folder_is_made_without_a_look_at_every_folder_above_it(
     ],
     ids=["kind", "path", "parent", "type"],
 )
-def test_what_is_said_of_a_list_that_cannot_be_used_is_short(tmp_path: Path, entries: list[object]) -> None:
+def test_the_error_about_an_invalid_list_is_short(tmp_path: Path, entries: list[object]) -> None:
     with pytest.raises(EngineError) as raised:
         bring_lies(tmp_path / "here", *entries)
     assert len(raised.value.message) < 500
@@ -396,6 +396,6 @@ print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
 """
 
 
-def test_an_answer_takes_little_more_memory_than_what_is_in_it() -> None:
+def test_an_answer_takes_little_more_memory_than_its_content() -> None:
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, check=True)
     assert int(done.stdout) >> 10 < 320  # MiB

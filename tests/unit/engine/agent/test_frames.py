@@ -1,4 +1,4 @@
-"""Frames come through in whatever pieces they arrive, and launches as they were, secrets said."""
+"""Frames are read from pieces of any size, and launches are sent unchanged, with their secrets named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _FRAMES = st.lists(st.builds(lambda text, data: Frame({"do": text}, data), st.te
 
 
 @given(frames=_FRAMES, cuts=st.lists(st.integers(1, 40)))
-def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int]) -> None:
+def test_frames_are_read_from_pieces_of_any_size(frames: list[Frame], cuts: list[int]) -> None:
     data = b"".join(frame.encode() for frame in frames)
     heard, reader = [], FrameParser()
     for cut in [*cuts, len(data)]:
@@ -25,12 +25,12 @@ def test_frames_come_through_in_any_pieces(frames: list[Frame], cuts: list[int])
     ]
 
 
-def test_a_life_is_a_word() -> None:
+def test_an_incarnation_is_written_as_a_word() -> None:
     incarnation = Incarnation(ReplicaId("worker", 3), 2, 1)
     assert incarnation_from_text(incarnation_to_text(incarnation)) == incarnation
 
 
-def test_a_launch_is_the_same_over_there_but_its_secrets_are_said() -> None:
+def test_a_launch_is_unchanged_on_a_host_and_names_its_secrets() -> None:
     replica = Replica(ReplicaId("worker", 0), "w", ("python", "train.py"), {}, Resources(cpus=2.0))
     place = Place("10.0.0.1", 2222, "/w", "/o", "/o/c", cores=2, data_dirs=("/d",), gpus=("0",))
     env: dict[str, LaunchValue] = {

@@ -1,4 +1,4 @@
-"""What an agent sends of logs and ends: each byte once, from the offset that was asked for; an end after its log."""
+"""Logs and exits that an agent sends: each byte once, from the requested offset; an exit after its log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ END = ReplicaExited(INCARNATION.replica, 0, 0, Exit(code=0), 1.0)
 
 
 class Listener:
-    """Whoever is at the other end, who may be slow."""
+    """The receiver of the messages, which may be slow."""
 
     def __init__(self, run_dir: Path) -> None:
         self.heard: list[tuple[str, bytes]] = []
@@ -30,7 +30,7 @@ class Listener:
         self.heard.append((what, data))
 
 
-def test_a_log_is_said_from_where_it_is_missing_and_each_byte_once(tmp_path: Path) -> None:
+def test_a_log_is_sent_from_the_requested_offset_and_each_byte_once(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
     log = listener.folder / "log"
     log.write_bytes(b"one\ntwo\n")
@@ -43,7 +43,7 @@ def test_a_log_is_said_from_where_it_is_missing_and_each_byte_once(tmp_path: Pat
     assert listener.heard == [("log", b"two\n"), ("log", b"three\n")]
 
 
-def test_an_end_is_said_after_all_of_its_log_and_what_comes_later_after_it(tmp_path: Path) -> None:
+def test_an_exit_is_sent_after_its_whole_log_and_later_events_after_it(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
     listener.follower.follow(INCARNATION, 0)
     listener.is_slow = True
@@ -56,7 +56,7 @@ def test_an_end_is_said_after_all_of_its_log_and_what_comes_later_after_it(tmp_p
     assert listener.heard == [("log", b"last words\n"), ("ReplicaExited", b""), ("ReplicaStarted", b"")]
 
 
-def test_reports_are_said_when_they_change_and_the_exception_with_the_end(tmp_path: Path) -> None:
+def test_reports_are_sent_when_they_change_and_the_exception_with_the_exit(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
     listener.follower.follow(INCARNATION, 0)
     (listener.folder / "report").write_bytes(b"step 1")
@@ -67,7 +67,7 @@ def test_reports_are_said_when_they_change_and_the_exception_with_the_end(tmp_pa
     assert listener.heard == [("report", b"step 1"), ("error", b"ValueError"), ("ReplicaExited", b"")]
 
 
-def test_the_end_of_somebody_who_is_not_followed_is_said_at_once(tmp_path: Path) -> None:
+def test_the_exit_of_a_replica_that_is_not_followed_is_sent_at_once(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
     listener.follower.tell(END)
     assert listener.heard == [("ReplicaExited", b"")]

@@ -1,4 +1,4 @@
-"""A folder comes to a host: only what is not there travels, and it is whole or as it was."""
+"""Sending a folder to a host: only missing files are sent, and the folder is complete or unchanged."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def send(host: Host, what: Path | Snapshot, folder: str = FOLDER) -> SentFolder:
     return ask(host, lambda agent: send_project(agent, snapshot, folder, store=STORE))
 
 
-def test_a_folder_is_there_as_it_is_here(host: Host, project: Path) -> None:
+def test_a_folder_is_sent_unchanged(host: Host, project: Path) -> None:
     sent = send(host, project)
     expected = listing(project)
     del expected["notes.txt"]
@@ -65,7 +65,7 @@ def test_a_folder_is_there_as_it_is_here(host: Host, project: Path) -> None:
     assert sent.size_bytes == sum(len(found[0]) for found in expected.values() if isinstance(found, tuple))
 
 
-def test_only_what_changed_travels(host: Host, project: Path) -> None:
+def test_only_changed_files_are_sent(host: Host, project: Path) -> None:
     first = send(host, project)
     again = send(host, project)
     (project / "train.py").write_text("print('hallo')\n")
@@ -76,7 +76,7 @@ def test_only_what_changed_travels(host: Host, project: Path) -> None:
     assert (changed.sent_bytes, changed.written) == (15, 2)
 
 
-def test_another_run_of_the_same_project_needs_nothing_but_a_question(host: Host, project: Path) -> None:
+def test_another_run_of_the_same_project_sends_no_files(host: Host, project: Path) -> None:
     send(host, project)
     host.given.clear()
     other = send(host, project, "~/base/runs/other/project")
@@ -84,7 +84,7 @@ def test_another_run_of_the_same_project_needs_nothing_but_a_question(host: Host
     assert listing(host.home / "base/runs/other/project") == listing(there(host))
 
 
-def test_what_the_training_wrote_beside_it_stays_and_what_is_carried_no_more_goes(host: Host, project: Path) -> None:
+def test_files_of_the_training_stay_and_files_that_are_no_longer_sent_are_removed(host: Host, project: Path) -> None:
     send(host, project)
     (there(host) / "src/own.log").write_text("mine")
     (there(host) / "empty/own").write_text("mine")
@@ -103,7 +103,7 @@ def test_what_the_training_wrote_beside_it_stays_and_what_is_carried_no_more_goe
     assert found["nothing/deep"] == (b"now a folder", False)
 
 
-def test_a_link_that_stands_where_a_folder_was_carried_is_not_followed(host: Host, project: Path) -> None:
+def test_a_link_in_place_of_a_sent_folder_is_not_followed(host: Host, project: Path) -> None:
     send(host, project)
     elsewhere = host.home / "elsewhere"
     elsewhere.mkdir()
@@ -118,7 +118,7 @@ def test_a_link_that_stands_where_a_folder_was_carried_is_not_followed(host: Hos
     assert listing(elsewhere) == {"run.sh": (b"not drumline's", False)}
 
 
-def test_a_file_is_read_as_the_file_that_it_was_when_it_was_listed(tmp_path: Path) -> None:
+def test_a_file_that_was_replaced_after_it_was_listed_is_not_read(tmp_path: Path) -> None:
     project, secret = tmp_path / "project", tmp_path / "secret"
     (project / "src").mkdir(parents=True)
     (project / "src/a").write_text("a")
@@ -135,7 +135,7 @@ def test_a_file_is_read_as_the_file_that_it_was_when_it_was_listed(tmp_path: Pat
     assert not found.sizes
 
 
-def test_a_connection_that_breaks_leaves_the_folder_as_it_was(host: Host, project: Path) -> None:
+def test_a_broken_connection_leaves_the_folder_unchanged(host: Host, project: Path) -> None:
     host.cut_after = 1
     with pytest.raises(EngineError, match="broke"):
         send(host, project)
@@ -151,13 +151,13 @@ def test_a_connection_that_breaks_leaves_the_folder_as_it_was(host: Host, projec
     assert sorted(path.name for path in there(host).parent.iterdir()) == ["project", "project.carried", "project.lock"]
 
 
-def test_whoever_was_killed_while_files_moved_is_made_good(host: Host, project: Path) -> None:
+def test_a_folder_is_restored_after_an_agent_was_killed_while_files_were_moved(host: Host, project: Path) -> None:
     send(host, project)
     note = there(host).with_name("project.carried")
     (project / "nothing").unlink()
     assert (there(host) / "nothing").exists()
     (there(host) / "train.py").write_text("half")
-    # As it stands while files move: everything may be otherwise.
+    # The index while files are moved: every file may have changed.
     note.write_text('{"train.py": ["unknown"], "nothing": ["unknown"]}')
     there(host).with_name("project.new").mkdir()
     send(host, project)
@@ -165,7 +165,7 @@ def test_whoever_was_killed_while_files_moved_is_made_good(host: Host, project: 
     assert not (there(host) / "nothing").exists()
 
 
-def test_contents_that_were_spoiled_over_there_are_sent_again(host: Host, project: Path) -> None:
+def test_contents_that_were_damaged_on_the_host_are_sent_again(host: Host, project: Path) -> None:
     send(host, project)
     for blob in (host.home / "base/blobs").glob("??/*"):
         blob.write_bytes(b"spoiled")
@@ -174,7 +174,7 @@ def test_contents_that_were_spoiled_over_there_are_sent_again(host: Host, projec
     assert listing(host.home / "base/runs/other/project") == listing(there(host))
 
 
-def test_what_is_spoiled_on_the_way_is_never_laid_out(host: Host, project: Path) -> None:
+def test_contents_that_are_damaged_on_the_way_are_never_used(host: Host, project: Path) -> None:
     host.meddle = lambda given: given.replace(b"print('hello')", b"print('jello')")
     with pytest.raises(EngineError, match="the project changes faster than it can be carried to gpu1"):
         send(host, project)
@@ -182,11 +182,11 @@ def test_what_is_spoiled_on_the_way_is_never_laid_out(host: Host, project: Path)
     assert not list((host.home / "base/blobs").glob("**/*.part"))
 
 
-def test_a_file_that_is_written_while_it_is_carried_is_there_as_it_was_at_one_moment(host: Host, project: Path) -> None:
+def test_a_file_that_is_written_while_it_is_sent_arrives_in_one_consistent_state(host: Host, project: Path) -> None:
     log = project / "log"
     log.write_text("first\n")
     snapshot = take_snapshot(project)
-    log.write_text("another\n")  # after it was looked at, before it is sent
+    log.write_text("another\n")  # after it was listed, before it is sent
     send(host, snapshot)
     assert (there(host) / "log").read_text() == "another\n"
     log.write_text("x")
@@ -196,7 +196,7 @@ def test_a_file_that_is_written_while_it_is_carried_is_there_as_it_was_at_one_mo
     assert not (there(host) / "log").exists()
 
 
-def test_large_files_travel_in_pieces(host: Host, tmp_path: Path) -> None:
+def test_large_files_are_sent_in_pieces(host: Host, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     for name, size in (("one", 19 << 20), ("two", 1 << 20), ("three", 8 << 20)):
         (tmp_path / "data" / name).write_bytes(os.urandom(1 << 20) * (size >> 20))
@@ -226,12 +226,14 @@ def test_several_runs_at_once_do_not_disturb_each_other(host: Host, project: Pat
     assert not list((host.home / "base").glob("**/*.part"))
 
 
-def test_a_login_script_that_talks_is_talked_over(tmp_path: Path, project: Path) -> None:
+def test_output_of_a_login_script_is_ignored(tmp_path: Path, project: Path) -> None:
     talker = Host(tmp_path / "host", greeting=b"Welcome to gpu1!\n")
     assert send(talker, project).written > 0
 
 
-def test_what_nobody_uses_any_more_is_removed(host: Host, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_that_are_no_longer_used_are_removed(
+    host: Host, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     send(host, project)
     blobs = host.home / "base/blobs"
     stale = blobs / "ab" / ("c" * 62)
@@ -251,8 +253,8 @@ def test_what_nobody_uses_any_more_is_removed(host: Host, project: Path, monkeyp
     assert send(host, project, "~/base/runs/other/project").sent_bytes > 0
 
 
-def test_a_host_without_room_is_named_before_anything_is_sent(host: Host, tmp_path: Path) -> None:
-    class Vast(Snapshot):
+def test_a_host_without_disk_space_is_named_before_anything_is_sent(host: Host, tmp_path: Path) -> None:
+    class HugeSnapshot(Snapshot):
         @property
         def sizes(self) -> dict[str, int]:
             return dict.fromkeys(super().sizes, 1 << 60)
@@ -262,12 +264,12 @@ def test_a_host_without_room_is_named_before_anything_is_sent(host: Host, tmp_pa
     with pytest.raises(
         EngineError, match=r"^gpu1 has no room for the project: it takes .* below .*, where .* are free$"
     ):
-        send(host, Vast(tmp_path / "data", walk_project(tmp_path / "data")))
+        send(host, HugeSnapshot(tmp_path / "data", walk_project(tmp_path / "data")))
     assert len(host.given) == 1
     assert not there(host).exists()
 
 
-def test_what_cannot_be_written_is_a_sentence_with_the_name_of_the_host(host: Host, tmp_path: Path) -> None:
+def test_a_write_error_names_the_host(host: Host, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/one").write_bytes(os.urandom(300_000))
     host.before = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
@@ -288,7 +290,7 @@ def test_a_host_without_python_is_named(host: Host) -> None:
         ask(host, lambda agent: agent.ask({"do": "clock"}, ClockAnswer), "python9")
 
 
-def test_an_output_is_laid_out_exactly_and_nothing_is_kept_beside_it(host: Host, tmp_path: Path) -> None:
+def test_an_output_is_written_exactly_and_other_files_are_removed(host: Host, tmp_path: Path) -> None:
     output = tmp_path / "output"
     (output / "checkpoint").mkdir(parents=True)
     (output / "checkpoint/ckpt-3.data").write_bytes(b"3" * 100)
@@ -317,8 +319,8 @@ def test_the_same_content_has_the_same_name(project: Path, tmp_path: Path) -> No
     assert take_snapshot(tmp_path / "copy").name != take_snapshot(project).name
 
 
-def lie(project: Path, said: bytes) -> SentFolder:
-    """Carry a project to a host that answers so, whatever it is asked."""
+def send_to_liar(project: Path, said: bytes) -> SentFolder:
+    """Send a project to a host that gives these answers to any request."""
 
     async def run() -> SentFolder:
         agent = LyingAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()
@@ -346,18 +348,18 @@ def lie(project: Path, said: bytes) -> SentFolder:
         b'{"damaged": [], "folder": "/p\\ud800", "free_bytes": 1, "missing": [], "written": 1}',
     ],
 )
-def test_an_answer_that_no_host_gives_is_an_error_with_its_name(tmp_path: Path, said: bytes) -> None:
+def test_an_invalid_answer_is_an_error_with_the_name_of_the_host(tmp_path: Path, said: bytes) -> None:
     with pytest.raises(EngineError, match="gpu1 has sent something that drumline does not send"):
-        lie(tmp_path, said)
+        send_to_liar(tmp_path, said)
 
 
-def test_a_host_that_lacks_what_nobody_has_is_sent_nothing_else(tmp_path: Path) -> None:
+def test_a_host_that_requests_unknown_contents_is_sent_nothing_else(tmp_path: Path) -> None:
     said = b'{"damaged": ["x"], "folder": "/p", "free_bytes": 1, "missing": ["../../etc/passwd"]}'
     with pytest.raises(EngineError, match="changes faster than it can be carried to gpu1"):
-        lie(tmp_path, said)
+        send_to_liar(tmp_path, said)
 
 
 @pytest.mark.parametrize("said", [b'{"error": ["x"], "errno": [], "path": {}}', b'{"error": "x"}'])
-def test_a_refusal_in_another_form_is_an_error_with_the_name_of_the_host(tmp_path: Path, said: bytes) -> None:
+def test_an_invalid_refusal_is_an_error_with_the_name_of_the_host(tmp_path: Path, said: bytes) -> None:
     with pytest.raises(EngineError, match=r"^gpu1"):
-        lie(tmp_path, said)
+        send_to_liar(tmp_path, said)

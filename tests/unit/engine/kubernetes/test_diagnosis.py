@@ -1,4 +1,4 @@
-"""What a doctor concludes from what a cluster says."""
+"""Checks of `drumline doctor` for a cluster, from answers of its API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drumline.plan.types import Plan, Preparation, Replica, ReplicaId, Resources
 GIB = 1 << 30
 
 
-def line(*resources: Resources, cluster: Cluster | None = None, env: Mapping[str, Any] | None = None) -> Plan:
+def demands(*resources: Resources, cluster: Cluster | None = None, env: Mapping[str, Any] | None = None) -> Plan:
     replicas = tuple(
         Replica(ReplicaId("worker", index), f"w-{index}", ("true",), env or {}, each)
         for index, each in enumerate(resources)
@@ -58,14 +58,14 @@ def test_an_old_server_is_refused(text: str, verdict: str) -> None:
     assert "1.29" in f"{found.words} {found.hint}"
 
 
-def test_what_others_ask_for_is_not_free() -> None:
+def test_requests_of_other_pods_are_not_free() -> None:
     pods = [pod("a", "500m", "1"), pod("a", "250m", before="2"), pod("a", "3", phase="Succeeded"), pod("b", "4")]
     (free,) = capacity.eligible_nodes([node("a")], pods, selector={}, tolerations=())
     assert free.free.cpus == pytest.approx(4 - 1.5 - 2)
     assert free.free.memory_bytes == (8 - 3) * GIB
 
 
-def test_nodes_that_would_not_take_the_pods_do_not_count() -> None:
+def test_nodes_that_cannot_run_the_pods_do_not_count() -> None:
     taint = {"key": "gpu", "value": "yes", "effect": "NoSchedule"}
     nodes = [
         node("closed", unschedulable=True),
@@ -89,22 +89,22 @@ def nodes(*free: Amount, whole: Amount | None = None) -> list[Node]:
     return [Node(f"node{number}", whole or each, each) for number, each in enumerate(free, start=1)]
 
 
-def test_a_gang_that_fits_fits_whole() -> None:
+def test_a_gang_fits_if_all_its_replicas_fit() -> None:
     two = [Resources(cpus=2), Resources(cpus=1), Resources(cpus=3)]
-    assert diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(3, GIB)), line(*two)).verdict == OK
-    found = diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), line(*two))
+    assert diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(3, GIB)), demands(*two)).verdict == OK
+    found = diagnosis.check_capacity(nodes(Amount(3, GIB), Amount(2, GIB), whole=Amount(4, GIB)), demands(*two))
     assert (found.verdict, found.words.partition(";")[0]) == (
         NOTE,
         "worker.1 cannot run now: worker.1 needs 1 cpus, 0 B",
     )
-    found = diagnosis.check_capacity(nodes(Amount(8, GIB)), line(Resources(gpus=1), Resources(gpus=1)))
+    found = diagnosis.check_capacity(nodes(Amount(8, GIB)), demands(Resources(gpus=1), Resources(gpus=1)))
     assert found.verdict == MISSING
     assert found.words == "worker.0 and 1 more cannot run on 1 empty node: worker.0 needs 0 cpus, 0 B, 1 GPUs"
-    assert diagnosis.check_capacity([], line(Resources())).verdict == MISSING
+    assert diagnosis.check_capacity([], demands(Resources())).verdict == MISSING
 
 
-def test_who_asks_for_nothing_fits_on_a_full_node() -> None:
-    assert diagnosis.check_capacity(nodes(Amount(-0.5, -1)), line(Resources())).verdict == OK
+def test_a_replica_without_requests_fits_on_a_full_node() -> None:
+    assert diagnosis.check_capacity(nodes(Amount(-0.5, -1)), demands(Resources())).verdict == OK
 
 
 CLASSES = [
@@ -138,19 +138,19 @@ def test_without_a_default_class_the_spec_has_to_name_one() -> None:
     assert diagnosis.check_storage(CLASSES[:1], None).verdict == NOTE
 
 
-def test_whether_policies_are_enforced_is_a_guess_from_what_runs_on_the_nodes() -> None:
+def test_enforced_network_policies_are_guessed_from_pods_on_the_nodes() -> None:
     assert diagnosis.check_policies(["kube-proxy", "calico-node"], needed=True).words == (
         "probably enforced, by calico-node"
     )
     assert diagnosis.check_policies(["kube-proxy", "kube-flannel-ds"], needed=True).verdict == NOTE
 
 
-def test_rights_are_those_that_this_run_needs() -> None:
-    quiet = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=False))
+def test_permissions_are_those_that_the_run_needs() -> None:
+    quiet = demands(Resources(), cluster=Cluster(image=Image("x"), network_policy=False))
     resources = {right.resource for right in permissions_of("kubernetes", quiet)}
     assert {"jobs", "pods", "configmaps", "services"} <= resources
     assert not resources & {"networkpolicies", "persistentvolumeclaims", "secrets", "jobsets", "tfjobs"}
-    loud = line(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
+    loud = demands(Resources(), cluster=Cluster(output=Volume(size_bytes=1)), env={"TOKEN": Secret("TOKEN")})
     resources = {right.resource for right in permissions_of("jobset", loud)}
     assert {"jobsets", "networkpolicies", "persistentvolumeclaims", "secrets"} <= resources
     assert {right.verb for right in permissions_of("jobset", loud) if right.resource == "jobs"} == {"list"}
@@ -160,17 +160,17 @@ def test_rights_are_those_that_this_run_needs() -> None:
 @pytest.mark.parametrize("env", [{}, {"TOKEN": Secret("TOKEN")}])
 @pytest.mark.parametrize("policy", [True, False])
 @pytest.mark.parametrize("prepared", [True, False])
-def test_what_is_listed_when_a_run_is_removed_is_what_its_user_had_to_be_allowed(
+def test_kinds_that_are_listed_when_a_run_is_removed_are_those_that_were_permitted(
     engine: str, env: Mapping[str, Secret], *, policy: bool, prepared: bool
 ) -> None:
-    plan = line(Resources(), cluster=Cluster(image=Image("x"), network_policy=policy), env=env)
+    plan = demands(Resources(), cluster=Cluster(image=Image("x"), network_policy=policy), env=env)
     helper = Preparation("prepare-data", "DATA_DIR", "/data", ("true",), {})
     plan = plan.replace(engine=engine, preparations=(helper,) if prepared else ())
     may_list = {right.resource for right in permissions_of(engine, plan) if right.verb == "list"}
     assert {plural(kind) for kind in kinds_of(plan)} <= may_list
 
 
-def test_a_builder_is_needed_only_by_who_builds(tmp_path: object) -> None:
-    nobody = {"PATH": str(tmp_path)}
-    assert diagnosis.check_builder(nobody, needed=True).verdict == MISSING
-    assert diagnosis.check_builder(nobody, needed=False).verdict == NOTE
+def test_an_image_builder_is_needed_only_for_a_build(tmp_path: object) -> None:
+    without_tools = {"PATH": str(tmp_path)}
+    assert diagnosis.check_builder(without_tools, needed=True).verdict == MISSING
+    assert diagnosis.check_builder(without_tools, needed=False).verdict == NOTE

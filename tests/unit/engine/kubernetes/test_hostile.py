@@ -1,4 +1,4 @@
-"""What a pod, a node or another user of the namespace may write, and that it does no harm where it is read."""
+"""Data that a pod, a node or another user of the namespace controls: no value makes its reader fail."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ Json = dict[str, Any]
 DATA = Path(__file__).parent / "data"
 PODS: list[Json] = [json.loads(line)["pod"] for line in (DATA / "pods.jsonl").read_text().splitlines()]
 STRANGE: tuple[Any, ...] = (None, "x", 3, -1, [], [None, 3, "x", {}], {}, {"a": 1}, True, 1e308, "\ud800\x00\n")
-LIFE = Incarnation(ReplicaId("worker", 0), 0, 0)
+WORKER = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
 def paths_of(value: Any, *before: str | int) -> Iterator[tuple[str | int, ...]]:
-    """Return the way to everything in a value."""
+    """Yield the path of every part of a value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, each in items:
         yield (*before, key)
@@ -51,7 +51,7 @@ def paths_of(value: Any, *before: str | int) -> Iterator[tuple[str | int, ...]]:
 
 
 def replaced(value: Json, path: tuple[str | int, ...], new: Any) -> Json:
-    """Return a copy with another value there."""
+    """Return a copy with another value at this path."""
     found = target = copy.deepcopy(value)
     for key in path[:-1]:
         target = target[key]  # type: ignore[index]
@@ -78,7 +78,7 @@ def test_a_status_with_any_value_of_another_type_is_read() -> None:
 
 
 def ended(**terminated: Any) -> PodEnded:
-    """Return how a pod has ended whose container says this."""
+    """Return the exit of a pod with this state of its container."""
     status = {"containerStatuses": [{"name": "replica", "state": {"terminated": terminated}}]}
     found = read_pod_status({"spec": {"containers": [{"name": "replica"}]}, "status": status}, now=time.time())
     assert isinstance(found, PodEnded)
@@ -86,13 +86,13 @@ def ended(**terminated: Any) -> PodEnded:
 
 
 @pytest.mark.parametrize("code", [None, "0", 0.0, [], True, 10**30])
-def test_an_end_without_an_exit_code_is_no_success(code: Any) -> None:
+def test_an_exit_without_an_exit_code_is_no_success(code: Any) -> None:
     end = ended(reason="Completed") if code is None else ended(reason="Completed", exitCode=code)
     assert not end.exit.ok
     assert not end.exit.seen
 
 
-def test_what_a_runtime_says_is_one_short_line() -> None:
+def test_a_message_of_the_container_runtime_is_one_short_line() -> None:
     said = "x: \x1b]0;title\x07\n1.worker.1 FINISHED\n" + "y" * 100_000
     end = ended(reason="StartError", exitCode=128, message=said)
     assert end.exit.message.isprintable()
@@ -100,7 +100,7 @@ def test_what_a_runtime_says_is_one_short_line() -> None:
 
 
 @pytest.mark.parametrize("moment", ["x", "", "2026-13-01T00:00:00Z", "0001-01-01", 3, None, [], "\x00", "9" * 9999])
-def test_what_is_no_time_is_none(moment: Any) -> None:
+def test_an_invalid_time_is_none(moment: Any) -> None:
     assert seconds_of(moment) is None
 
 
@@ -111,7 +111,7 @@ def test_a_text_is_bounded_and_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("reason", ["FailedMount", "FailedCreate", "Pulling", "ProvisioningFailed"])
-def test_an_event_of_any_shape_is_read(reason: str) -> None:
+def test_an_event_of_any_form_is_read(reason: str) -> None:
     event = {"reason": reason, "message": "m", "involvedObject": {"kind": "Pod", "name": "a", "uid": "u"}}
     assert read_event(event)
     for path, new in product(paths_of(event), STRANGE):
@@ -121,7 +121,7 @@ def test_an_event_of_any_shape_is_read(reason: str) -> None:
         assert found is None or found.wait.message.isprintable()
 
 
-def test_an_event_is_read_in_a_moment_whatever_it_says_and_little_of_it_is_kept() -> None:
+def test_a_long_event_is_read_quickly_and_shortened() -> None:
     quota = "exceeded quota: a, requested: " + ", used: " * 200_000
     event = {"reason": "FailedCreate", "message": f'pods "a" is forbidden: {quota}', "metadata": {"x": "y" * 10**6}}
     began = time.process_time()
@@ -132,7 +132,7 @@ def test_an_event_is_read_in_a_moment_whatever_it_says_and_little_of_it_is_kept(
     assert read_event(slim) == read_event(event)
 
 
-def test_an_event_cannot_forge_a_line() -> None:
+def test_an_event_cannot_contain_a_line_break() -> None:
     trouble = read_event({"reason": "FailedMount", "message": "no\n1.worker.1 FINISHED\x1b[2J"})
     assert trouble
     assert trouble.wait.message.isprintable()
@@ -141,7 +141,7 @@ def test_an_event_cannot_forge_a_line() -> None:
 @pytest.mark.parametrize(
     "amount", ["9" * 5000, "1e999999", "1E+400", "NaN", "inf", "-1", "٣", "", None, 3, ["1"], "1" * 65, "1.0.0", "0x10"]
 )
-def test_an_amount_that_is_none_is_not_known(amount: Any) -> None:
+def test_an_invalid_amount_is_none(amount: Any) -> None:
     assert parse_quantity(amount) is None
 
 
@@ -171,7 +171,7 @@ SUMMARY: Json = {
 NUMBERS = (float("nan"), float("inf"), -5, 10**400, -(10**400), "9" * 400, "1e99", "9" * 64 + "E")
 
 
-def test_metrics_of_any_shape_are_readings_of_sane_numbers() -> None:
+def test_metrics_of_any_form_give_valid_numbers() -> None:
     strange = (*STRANGE, *NUMBERS)
     readings = [
         each for path in paths_of(METRICS) for new in strange for each in read_metrics(replaced(METRICS, path, new))
@@ -185,30 +185,30 @@ def test_metrics_of_any_shape_are_readings_of_sane_numbers() -> None:
         assert each.memory_bytes is None or (type(each.memory_bytes) is int and 0 <= each.memory_bytes <= 1 << 60)
 
 
-def test_a_reading_from_the_future_does_not_hide_those_that_follow(tmp_path: Path) -> None:
+def test_a_sample_from_the_future_does_not_hide_later_samples(tmp_path: Path) -> None:
     wall = 1000.0
     totals = UsageTotals(lambda: wall, lambda: wall, "boot")
-    life = TrackedPod(LIFE, tmp_path)
-    life.pod, life.started_at = {"metadata": {"name": "burn"}}, 900.0
+    tracked = TrackedPod(WORKER, tmp_path)
+    tracked.pod, tracked.started_at = {"metadata": {"name": "burn"}}, 900.0
     totals.add([UsageSample("burn", 253402300799.0, cpus=1.0)])
-    (first,) = totals.measure([life])
+    (first,) = totals.measure([tracked])
     assert first.cpu_seconds == 100.0
     wall = 1010.0
     totals.add([UsageSample("burn", 1010.0, cpus=2.0)])
-    (second,) = totals.measure([life])
+    (second,) = totals.measure([tracked])
     assert second.cpu_seconds == 120.0
 
 
 @pytest.mark.parametrize(
     "code", ["9" * 5000, "-1", "256", "0", "x", "", None, 3, "٣", ["1"], "1\n"], ids=lambda code: repr(code)[:12]
 )
-def test_an_exit_code_that_no_process_has_is_not_believed(code: Any) -> None:
+def test_an_impossible_exit_code_is_refused(code: Any) -> None:
     status = {"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": code}]}}
     with pytest.raises(EngineError, match="could not be run"):
         read_status(json.dumps(status).encode())
 
 
-def test_the_status_of_a_command_may_have_any_shape() -> None:
+def test_the_status_of_a_command_may_have_any_form() -> None:
     status = {
         "status": "Failure",
         "message": "no\nway",
@@ -222,14 +222,14 @@ def test_the_status_of_a_command_may_have_any_shape() -> None:
 
 
 def outcome(content: bytes) -> str:
-    """Return what a command's status says, or why it says nothing."""
+    """Return the exit code in a command's status, or the error."""
     try:
         return str(read_status(content))
     except EngineError as error:
         return error.message
 
 
-def test_a_refusal_may_have_any_shape() -> None:
+def test_a_refusal_may_have_any_form() -> None:
     answer = {"message": "m", "reason": "r", "details": {"kind": "pods", "causes": [{"reason": "x"}]}}
     for path, new, status in product(paths_of(answer), STRANGE, (401, 403, 404, 409)):
         changed = replaced(answer, path, new)
@@ -237,7 +237,7 @@ def test_a_refusal_may_have_any_shape() -> None:
         assert refusal(status, changed, ApiLocation("c", "s", "n"), "read").message.isprintable()
 
 
-def test_an_object_of_an_operator_may_have_any_shape() -> None:
+def test_an_object_of_an_operator_may_have_any_form() -> None:
     an_object = {"metadata": {"labels": {"drumline.dev/attempt": "1"}}, "status": {"restarts": 1, "conditions": [{}]}}
     assert _attempt(an_object) == 2
     for path, new in product(paths_of(an_object), STRANGE):
@@ -245,7 +245,7 @@ def test_an_object_of_an_operator_may_have_any_shape() -> None:
         assert not _is_over(replaced(an_object, path, new))
 
 
-def test_pods_of_others_may_have_any_shape_where_room_is_looked_for() -> None:
+def test_pods_of_other_users_may_have_any_form_in_the_capacity_check() -> None:
     pod = {
         "spec": {"nodeName": "n", "containers": [{"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}]},
         "status": {"phase": "Running"},
@@ -274,11 +274,11 @@ def test_pods_of_others_may_have_any_shape_where_room_is_looked_for() -> None:
         b"0000-01-01T00:00:00Z",
     ],
 )
-def test_a_line_with_a_time_that_no_log_has_is_no_line_of_the_log(moment: bytes) -> None:
+def test_a_line_with_an_invalid_time_is_no_line_of_the_log(moment: bytes) -> None:
     assert parse_time(moment) is None
 
 
-def test_the_latest_time_of_a_log_can_be_written_down(tmp_path: Path) -> None:
+def test_the_largest_time_of_a_log_can_be_stored(tmp_path: Path) -> None:
     at_ns = parse_time(b"2262-04-11T23:47:16.854775807Z")
     assert at_ns == (1 << 63) - 1
     file = LogFile(tmp_path / "a" / "b" / "log")
@@ -287,7 +287,7 @@ def test_the_latest_time_of_a_log_can_be_written_down(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", [b"x" * 1000, b"x" * (1 << 16)], ids=["many lines", "one line without an end"])
-def test_what_is_held_back_while_a_line_is_sought_is_bounded(line: bytes) -> None:
+def test_memory_for_an_incomplete_line_is_bounded(line: bytes) -> None:
     stream = LogStream(Cursor(100, BEGAN_NS, 1, 3))
     begin = spell(BEGAN_NS + 1000)
     stream.feed(begin + b" y")
@@ -297,10 +297,10 @@ def test_what_is_held_back_while_a_line_is_sought_is_bounded(line: bytes) -> Non
         got += sum(len(piece.data) for piece in stream.feed(data))
         sent += len(line)
     assert sent > 16 << 20
-    assert got > sent - (8 << 20)  # it came out, and is not kept
+    assert got > sent - (8 << 20)  # it is passed on, and not kept
 
 
-def test_a_line_without_an_end_is_linear() -> None:
+def test_a_line_without_an_end_takes_linear_time() -> None:
     began = time.process_time()
     stream = LogStream(Cursor())
     got = sum(len(piece.data) for piece in stream.feed(spell(BEGAN_NS) + b" y"))
@@ -310,23 +310,23 @@ def test_a_line_without_an_end_is_linear() -> None:
     assert time.process_time() - began < 10.0
 
 
-def test_what_a_node_says_behind_a_log_is_one_short_line() -> None:
+def test_a_message_of_a_node_after_a_log_is_one_short_line() -> None:
     stream = LogStream(Cursor())
     stream.feed(b"unable to \x1b[2J" + b"y" * 100_000 + b"\n")
     assert stream.kubelet_error.isprintable()
     assert len(stream.kubelet_error) < 1200
 
 
-def test_events_that_change_without_an_end_are_told_a_number_of_times(tmp_path: Path) -> None:
+def test_events_that_change_all_the_time_are_reported_a_limited_number_of_times(tmp_path: Path) -> None:
     told: list[Event] = []
 
     loop = SimulatedTimeLoop()
     tracker = ReplicaTracker(tmp_path, TrackedPod, loop, told.append)
-    lives = PodWatch(tracker, loop, told.append, identify=lambda _: LIFE)
-    (kept,) = lives.track([LIFE])
+    watch = PodWatch(tracker, loop, told.append, identify=lambda _: WORKER)
+    (kept,) = watch.track([WORKER])
     kept.controllers = ("job",)
     for number in range(1000):
         about = {"kind": "Job", "name": "job"}
         event = {"reason": "FailedCreate", "message": f"Error creating: {number}", "involvedObject": about}
-        lives.handle_events(Change("ADDED", (event,)))
+        watch.handle_events(Change("ADDED", (event,)))
     assert 100 <= len([each for each in told if isinstance(each, ReplicaWaits)]) <= 200

@@ -1,4 +1,4 @@
-"""Lines as the kubelet sends them, through connections that break anywhere: none is lost, none comes twice."""
+"""Log lines from the kubelet, over connections that break anywhere: none is lost or repeated."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ gaps = st.sampled_from((0, 0, 1, 1000, 10**6, 3 * 10**8, 2 * 10**9))
 
 
 def take(log: list[LogPiece], stream: LogStream, data: bytes, sizes: list[int]) -> None:
-    """Feed what comes, in chunks of these sizes."""
+    """Feed the data, in chunks of these sizes."""
     start = 0
     for size in (*sizes, len(data)):
         log += stream.feed(data[start : start + size])
@@ -35,7 +35,7 @@ def follow(cursor: Cursor, pieces: list[LogPiece]) -> Cursor:
 
 @settings(deadline=None, max_examples=examples(300))
 @given(data=st.data())
-def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> None:
+def test_the_log_is_complete_after_any_number_of_broken_connections(data: st.DataObject) -> None:
     kubelet, cursor, log = Kubelet(), Cursor(), b""
     at_ns = BEGAN_NS
     for _ in range(data.draw(st.integers(1, 6))):
@@ -65,9 +65,7 @@ def test_through_any_breaks_the_log_is_what_was_written(data: st.DataObject) -> 
 
 @settings(deadline=None, max_examples=examples(100))
 @given(before=st.lists(contents, min_size=1), after=st.lists(contents), quiet=st.sampled_from((0, 10**6, 5 * 10**9)))
-def test_when_the_kubelet_begins_a_new_file_all_of_that_is_new(
-    before: list[bytes], after: list[bytes], quiet: int
-) -> None:
+def test_all_lines_of_a_new_log_file_are_new(before: list[bytes], after: list[bytes], quiet: int) -> None:
     kubelet = Kubelet()
     for number, line in enumerate(before):
         kubelet.write(BEGAN_NS + 1000 * number, line)
@@ -82,7 +80,7 @@ def test_when_the_kubelet_begins_a_new_file_all_of_that_is_new(
     assert second.has_gap == bool(after)
 
 
-def test_lines_of_two_streams_whose_times_are_out_of_order_come_once_each() -> None:
+def test_lines_of_two_streams_with_times_out_of_order_are_read_once_each() -> None:
     kubelet = Kubelet()
     for number, at in enumerate((100, 300, 200, 500, 400, 600)):
         kubelet.write(BEGAN_NS + at, b"%d" % number)
@@ -95,7 +93,7 @@ def test_lines_of_two_streams_whose_times_are_out_of_order_come_once_each() -> N
         assert b"".join(piece.data for piece in got) == kubelet.written, cut
 
 
-def test_a_connection_that_ends_too_soon_brings_nothing_twice() -> None:
+def test_a_connection_that_ends_early_repeats_no_line() -> None:
     kubelet = Kubelet()
     for number in range(10):
         kubelet.write(BEGAN_NS + 1000 * number, b"line %d" % number)
@@ -106,7 +104,7 @@ def test_a_connection_that_ends_too_soon_brings_nothing_twice() -> None:
     assert again.end() == []
 
 
-def test_a_last_line_without_its_newline_stays_without() -> None:
+def test_a_last_line_without_a_newline_stays_without() -> None:
     kubelet = Kubelet()
     kubelet.write(BEGAN_NS, b"done")
     kubelet.write(BEGAN_NS + 1, b"100%", ends=False)
@@ -119,7 +117,7 @@ def test_a_last_line_without_its_newline_stays_without() -> None:
     assert again.end() == []
 
 
-def test_what_the_kubelet_says_itself_is_no_line_of_the_log() -> None:
+def test_a_message_of_the_kubelet_itself_is_no_line_of_the_log() -> None:
     stream = LogStream(Cursor())
     assert stream.feed(b"unable to retrieve container logs for containerd://4711") == []
     assert stream.end() == []
@@ -160,7 +158,7 @@ def test_a_cursor_is_read_back_as_it_was_written_and_a_torn_one_is_none(tmp_path
 
 @settings(deadline=None, max_examples=examples(50))
 @given(lines=st.lists(contents, min_size=1, max_size=10), killed=st.integers(0, 9), cut=st.integers(0, 400))
-def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_be_mended(
+def test_a_collector_that_is_killed_between_log_and_cursor_can_be_continued(
     tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], killed: int, cut: int
 ) -> None:
     folder = tmp_path_factory.mktemp("life")
@@ -173,7 +171,7 @@ def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_b
         if number // 37 == killed:
             old = file.cursor
         file.append(stream.feed(sent[number : number + 37]))
-    write_cursor(folder / CURSOR, old)  # the last thing that was written down
+    write_cursor(folder / CURSOR, old)  # the last cursor that was stored
     returned = LogFile(folder / "log")
     again = LogStream(returned.cursor)
     returned.append(again.feed(kubelet.send(returned.cursor.since)))
@@ -181,7 +179,7 @@ def test_who_is_killed_between_a_log_and_its_cursor_leaves_nothing_that_cannot_b
     assert (folder / "log").read_bytes() == kubelet.written
 
 
-def test_lines_that_were_fetched_late_are_shown_with_the_time_at_which_they_were_written(tmp_path: Path) -> None:
+def test_lines_that_were_fetched_late_have_the_time_at_which_they_were_written(tmp_path: Path) -> None:
     kubelet = Kubelet()
     for number, at in enumerate((0.0, 0.1, 7.3, 60.0)):
         kubelet.write(BEGAN_NS + int(at * 1e9), b"line %d" % number)
@@ -195,7 +193,7 @@ def test_lines_that_were_fetched_late_are_shown_with_the_time_at_which_they_were
     ]
 
 
-def test_a_log_whose_cursor_is_lost_is_fetched_again_from_its_beginning(tmp_path: Path) -> None:
+def test_a_log_without_its_cursor_is_fetched_again_from_its_beginning(tmp_path: Path) -> None:
     kubelet = Kubelet()
     kubelet.write(BEGAN_NS, b"first")
     (tmp_path / "log").write_bytes(b"first\nand more that is not there any more\n")

@@ -1,4 +1,4 @@
-"""The collector of logs, against an API server that plays: breaks, refusals, and more pods than may be followed."""
+"""The log collector, with a fake API server: broken connections, errors, and more pods than may be followed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ QUICK = RetryDelays(0.001, 0.01, 0.01)
 
 
 class Server:
-    """Serves one container's log; what goes wrong at each request is said before."""
+    """A server of one container's log, with a list of failures for its requests."""
 
     def __init__(self) -> None:
         self.kubelet = Kubelet()
-        self.troubles: list[Exception | int] = []  # raised; or the bytes after which the line is cut, if a number
-        self.complaints = 0  # so many whole reads begin with one, and bring nothing else
-        self.silent_cuts: list[int] = []  # after so many bytes a read is at its end, as if that were all
+        # An exception to raise, or the number of bytes after which the connection is cut.
+        self.failures: list[Exception | int] = []
+        self.error_reads = 0  # so many whole reads contain only an error line of the kubelet
+        self.silent_cuts: list[int] = []  # after so many bytes a read ends, as if the log were complete
         self.asked: list[tuple[str, bool]] = []
         self.is_over = asyncio.Event()
         self.changed = asyncio.Event()
@@ -45,20 +46,20 @@ class Server:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         del pod, container
         self.asked.append((since, follow))
-        trouble = self.troubles.pop(0) if self.troubles else None
-        if isinstance(trouble, Exception):
-            raise trouble
+        failure = self.failures.pop(0) if self.failures else None
+        if isinstance(failure, Exception):
+            raise failure
         self.followed += follow
         self.most_followed = max(self.most_followed, self.followed)
         try:
-            yield self._chunks(since, follow=follow, cut=trouble)
+            yield self._chunks(since, follow=follow, cut=failure)
         finally:
             self.followed -= follow
 
     async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
         sent = 0
-        if not follow and self.complaints:
-            self.complaints -= 1
+        if not follow and self.error_reads:
+            self.error_reads -= 1
             yield b"unable to retrieve container logs"
             return
         while True:
@@ -68,7 +69,7 @@ class Server:
                 return
             if cut is not None and len(data) >= cut:
                 yield data[sent:cut]
-                raise UnreachableError("the line was cut")
+                raise UnreachableError("the connection was cut")
             if len(data) > sent:
                 yield data[sent:]
                 sent = len(data)
@@ -100,13 +101,13 @@ def collect(
 
 
 async def until(path: Path, text: bytes) -> None:
-    """Wait until a log ends so."""
+    """Wait until a log ends with this text."""
     async with asyncio.timeout(LONG_SECONDS):
         while not (path.exists() and path.read_bytes().endswith(text)):
             await asyncio.sleep(0.005)
 
 
-def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
+def test_a_log_is_collected_as_it_grows_and_complete_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "worker.0" / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
@@ -121,11 +122,11 @@ def test_a_log_is_here_as_it_grows_and_whole_at_its_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", [0, 10, 31, 35, 60, 120])
-def test_a_line_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: int) -> None:
+def test_a_connection_that_is_cut_continues_where_it_was(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
-        server.troubles = [
+        server.failures = [
             UnreachableError("starting"),
             cut,
             UnreachableError("restarting", 0.01),
@@ -139,7 +140,7 @@ def test_a_line_that_is_cut_goes_on_where_it_was(tmp_path: Path, cut: int) -> No
     assert (path.read_bytes(), why) == (server.kubelet.written, "")
 
 
-def test_who_returns_goes_on_where_another_was(tmp_path: Path) -> None:
+def test_a_collector_that_is_restarted_continues_where_its_predecessor_was(tmp_path: Path) -> None:
     path = tmp_path / "log"
     kept: list[Server] = []
 
@@ -170,18 +171,18 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
-        server.troubles = [RefusedError("waiting to start", status=400)] * 2
+        server.failures = [RefusedError("waiting to start", status=400)] * 2
         server.write(b"one")
         await until(path, b"one\n")
 
     assert collect(Server, path, act)[1] == ""
 
 
-def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
+def test_a_log_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
-        server.troubles = [UnreachableError("restarting"), RefusedError("no such pod", status=404)]
+        server.failures = [UnreachableError("restarting"), RefusedError("no such pod", status=404)]
 
     server, why = collect(Server, path, act)
     assert why == "no such pod"
@@ -189,28 +190,30 @@ def test_a_log_that_is_gone_is_waited_for_no_longer(tmp_path: Path) -> None:
     assert len(server.asked) == 2
 
 
-def test_nobody_is_given_up_while_it_may_still_say_something(tmp_path: Path) -> None:
+def test_a_pod_is_not_given_up_while_it_may_still_write(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
-        server.troubles = [RefusedError("no such pod", status=404), RefusedError("may not", status=403)]
+        server.failures = [RefusedError("no such pod", status=404), RefusedError("may not", status=403)]
         server.write(b"one")
         await until(path, b"one\n")
 
     assert collect(Server, path, act)[1] == ""
 
 
-def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looked_at_again(tmp_path: Path) -> None:
+def test_a_log_that_was_followed_to_its_end_is_complete_though_the_pod_is_gone_at_the_next_request(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "log"
 
-    async def run(*troubles: Exception | int) -> str:
+    async def run(*failures: Exception | int) -> str:
         server = Server()
         collector = LogCollector(cast("Api", server), delays=QUICK)
         server.write(b"one")
-        server.troubles = [*troubles]
+        server.failures = [*failures]
         collector.follow("pod", "replica", path)
         await until(path, b"one\n")
-        server.troubles = [RefusedError("no such pod", status=404)] * 1000
+        server.failures = [RefusedError("no such pod", status=404)] * 1000
         server.is_over.set()
         return await collector.finish("pod", "replica", path, LONG_SECONDS)
 
@@ -221,75 +224,77 @@ def test_who_was_followed_to_the_end_is_whole_though_it_is_gone_when_it_is_looke
 
 
 @pytest.mark.parametrize("end", [b"", b'rpc error: code = NotFound desc = when try to find container "a1": not found'])
-def test_who_was_followed_to_the_end_is_whole_though_it_is_taken_away_meanwhile(tmp_path: Path, end: bytes) -> None:
+def test_a_log_that_was_followed_to_its_end_is_complete_though_the_pod_is_deleted_meanwhile(
+    tmp_path: Path, end: bytes
+) -> None:
     path = tmp_path / "log"
 
-    class TakenAway(Server):
-        complained = asyncio.Event()
+    class DeletedPodServer(Server):
+        refused = asyncio.Event()
 
         async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
             if self.is_over.is_set():
                 yield b"unable to retrieve container logs"
-                self.troubles = [RefusedError("no such pod", status=404)] * 1000
-                self.complained.set()
+                self.failures = [RefusedError("no such pod", status=404)] * 1000
+                self.refused.set()
                 return
             async for chunk in super()._chunks(since, follow=follow, cut=cut):
                 yield chunk
             yield end
 
     async def run() -> str:
-        server = TakenAway()
+        server = DeletedPodServer()
         server.write(b"one")
         collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", path)
         await until(path, b"one\n")
         server.is_over.set()
-        await server.complained.wait()
+        await server.refused.wait()
         return await collector.finish("pod", "replica", path, LONG_SECONDS)
 
     assert asyncio.run(run()) == ""
 
 
-def test_a_kubelet_that_has_just_begun_is_asked_again_for_the_end(tmp_path: Path) -> None:
+def test_the_end_of_a_log_is_requested_again_from_a_kubelet_that_has_just_started(tmp_path: Path) -> None:
     async def run() -> tuple[str, str]:
         server = Server()
         server.write(b"one")
         not_now = RefusedError("is not available", status=400)
-        server.troubles = [not_now, not_now]
+        server.failures = [not_now, not_now]
         collector = LogCollector(cast("Api", server), delays=QUICK)
         whole = await collector.finish("pod", "replica", tmp_path / "log", LONG_SECONDS)
-        server.troubles = [not_now] * 1000
+        server.failures = [not_now] * 1000
         return whole, await collector.finish("pod", "replica", tmp_path / "other", LONG_SECONDS)
 
     assert asyncio.run(run()) == ("", "is not available")
     assert (tmp_path / "log").read_bytes() == b"one\n"
 
 
-def test_a_kubelet_that_complains_is_asked_again_before_it_is_believed(tmp_path: Path) -> None:
+def test_a_log_is_requested_again_after_an_error_of_the_kubelet(tmp_path: Path) -> None:
     def act(server: Server, _: LogCollector) -> None:
         server.write(b"one")
-        server.complaints = 2
+        server.error_reads = 2
 
     path = tmp_path / "log"
     _, why = collect(Server, path, act)
     assert (path.read_bytes(), why) == (b"one\n", "")
 
-    def complain(server: Server, _: LogCollector) -> None:
-        server.complaints = 1000
+    def fail(server: Server, _: LogCollector) -> None:
+        server.error_reads = 1000
 
-    assert collect(Server, tmp_path / "other", complain)[1] == "unable to retrieve container logs"
+    assert collect(Server, tmp_path / "other", fail)[1] == "unable to retrieve container logs"
 
 
-def test_whoever_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
     async def run() -> str:
         server = Server()
-        server.troubles = [UnreachableError("away")] * 1000
+        server.failures = [UnreachableError("away")] * 1000
         return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", tmp_path / "log", 0.3)
 
     assert asyncio.run(run()) == "away"
 
 
-def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
+def test_more_logs_than_may_be_followed_are_all_complete(tmp_path: Path) -> None:
     async def run() -> int:
         server = Server()
         server.write(b"one")
@@ -309,7 +314,7 @@ def test_more_logs_than_may_be_followed_are_all_whole(tmp_path: Path) -> None:
     assert asyncio.run(run()) == 3
 
 
-def test_a_container_that_says_nothing_has_a_whole_log_that_is_no_file(tmp_path: Path) -> None:
+def test_a_container_without_output_has_a_complete_log_and_no_file(tmp_path: Path) -> None:
     assert collect(Server, tmp_path / "log", lambda *_: None)[1] == ""
     assert not (tmp_path / "log").exists()
 
@@ -339,30 +344,30 @@ def test_a_last_line_that_is_written_a_moment_after_the_end_is_there(tmp_path: P
     assert path.read_bytes() == b"one\nsaved\n"
 
 
-class LeapingLoop(asyncio.SelectorEventLoop):
-    """A loop of its own time, which passes only when everybody waits, and then at once: no machine is too slow."""
+class VirtualClockLoop(asyncio.SelectorEventLoop):
+    """An event loop with its own clock, which advances only when all tasks wait, and then at once."""
 
     def __init__(self) -> None:
         self._now = 0.0
         selector = selectors.DefaultSelector()
         super().__init__(selector)
-        look = selector.select
+        wait = selector.select
 
-        def leap(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-            found = look(timeout if timeout is None else 0)
+        def select(timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+            found = wait(timeout if timeout is None else 0)
             self._now += 0 if found else timeout or 0
             return found
 
-        selector.select = leap  # type: ignore[method-assign]
+        selector.select = select  # type: ignore[method-assign]
 
     def time(self) -> float:
         return self._now
 
 
-AN_HOUR = 3600.0  # of such a loop, in which everything has happened that happens by itself
+AN_HOUR = 3600.0  # seconds of the loop's clock after which nothing else happens by itself
 
 
-def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
+def test_a_long_remainder_is_waited_for_as_long_as_data_arrives(tmp_path: Path) -> None:
     path, timeout_seconds = tmp_path / "log", 10.0
 
     class Slow(Server):
@@ -379,12 +384,12 @@ def test_a_long_rest_is_waited_for_as_long_as_it_comes(tmp_path: Path) -> None:
         server.is_over.set()
         return await LogCollector(cast("Api", server), delays=QUICK).finish("pod", "replica", path, timeout_seconds)
 
-    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         assert runner.run(run()) == ""
     assert path.read_bytes() == b"".join(b"line %d\n" % number for number in range(12))
 
 
-def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(tmp_path: Path) -> None:
+def test_the_remainder_is_requested_if_a_server_ends_a_log_early(tmp_path: Path) -> None:
     path = tmp_path / "worker.0" / "log"
 
     async def run() -> tuple[Server, str]:
@@ -404,14 +409,14 @@ def test_a_server_that_ends_in_the_middle_without_a_word_is_asked_for_the_rest(t
 
 
 @pytest.mark.parametrize("backlog_bytes", [500, 5000])
-def test_a_new_file_that_is_begun_while_a_long_one_is_read_is_found(
+def test_a_new_file_that_is_started_while_a_long_one_is_read_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backlog_bytes: int
 ) -> None:
     monkeypatch.setattr(logs, "_BACKLOG_BYTES", 1000)
     path = tmp_path / "log"
 
-    class Forgetful(Server):
-        """Goes on with the old file, as a kubelet does that has not come to its end yet when it begins a new one."""
+    class OldFileServer(Server):
+        """A kubelet that continues to send the old file after it has started a new one."""
 
         async def _chunks(self, since: str, *, follow: bool, cut: int | None) -> AsyncIterator[bytes]:
             if len(self.asked) > 1:
@@ -424,9 +429,9 @@ def test_a_new_file_that_is_begun_while_a_long_one_is_read_is_found(
             await self.is_over.wait()
 
     async def run() -> tuple[bool, str]:
-        server = Forgetful()
+        server = OldFileServer()
         for _ in range(backlog_bytes // 40):
-            server.write(b"old 456789")  # behind a time of thirty bytes
+            server.write(b"old 456789")  # after a time of thirty bytes
         collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", path)
         await asyncio.sleep(AN_HOUR)
@@ -434,20 +439,18 @@ def test_a_new_file_that_is_begun_while_a_long_one_is_read_is_found(
         server.is_over.set()
         return is_found, await collector.finish("pod", "replica", path, LONG_SECONDS)
 
-    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         assert runner.run(run()) == (backlog_bytes > 1000, "")
     assert path.read_bytes() == b"old 456789\n" * (backlog_bytes // 40) + b"new\n"
 
 
-def test_much_that_was_written_at_once_is_not_read_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_lines_of_one_second_are_not_read_repeatedly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "_BACKLOG_BYTES", 1000)
 
     async def run() -> list[tuple[str, bool]]:
         server = Server()
         for number in range(100):
-            server.kubelet.write(BEGAN_NS + number, b"burst")  # all in one second, which is what can be asked for
+            server.kubelet.write(BEGAN_NS + number, b"burst")  # all in one second, the resolution of a request
         collector = LogCollector(cast("Api", server), delays=QUICK)
         collector.follow("pod", "replica", tmp_path / "log")
         await asyncio.sleep(AN_HOUR)
@@ -456,6 +459,6 @@ def test_much_that_was_written_at_once_is_not_read_again_and_again(
         assert not await collector.finish("pod", "replica", tmp_path / "log", LONG_SECONDS)
         return followed
 
-    with asyncio.Runner(loop_factory=LeapingLoop) as runner:
+    with asyncio.Runner(loop_factory=VirtualClockLoop) as runner:
         assert [follow for _, follow in runner.run(run())] == [True, True]
     assert (tmp_path / "log").read_bytes() == b"burst\n" * 100

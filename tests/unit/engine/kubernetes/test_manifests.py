@@ -1,4 +1,4 @@
-"""What a run becomes in a cluster."""
+"""The objects of a run in a cluster."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plan_from(spec: Spec, engine: str) -> Plan:
 
 
 @given(specs(), st.sampled_from(KINDS), st.sampled_from((0, 7)))
-def test_any_spec_becomes_objects_that_fit_together(spec: Spec, engine: str, attempt: int) -> None:
+def test_the_objects_of_any_spec_are_consistent(spec: Spec, engine: str, attempt: int) -> None:
     plan = plan_from(spec, engine)
     try:
         placement = place(plan, attempt=attempt)
@@ -90,7 +90,7 @@ def test_everything_has_the_labels_of_its_run(engine: str) -> None:
             assert (labels["app.kubernetes.io/managed-by"], labels["team"]) == ("drumline", "a")
 
 
-def test_each_replica_is_a_job_with_a_name_that_others_find() -> None:
+def test_each_replica_is_a_job_with_a_name_that_its_peers_resolve() -> None:
     found = rendered("roles: {chief: 1, worker: 2}")
     job = found["Job/digits-4-worker-1"]
     assert job["spec"]["backoffLimit"] == 0
@@ -110,7 +110,7 @@ def test_each_replica_is_a_job_with_a_name_that_others_find() -> None:
     assert waited == "chief-0.digits-4,worker-0.digits-4,worker-1.digits-4"
 
 
-def test_a_later_attempt_has_a_service_and_jobs_of_its_own() -> None:
+def test_a_later_attempt_has_its_own_service_and_jobs() -> None:
     plan = plan_of("roles: {worker: 2}")
     found = attempt_objects(plan, bind(plan, place(plan, attempt=3), attempt=3), len(Carried().contents))
     assert [each["metadata"]["name"] for each in found] == [
@@ -124,7 +124,7 @@ def test_a_later_attempt_has_a_service_and_jobs_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("jobs", ["single", "indexed"])
-def test_who_comes_back_alone_has_a_job_of_its_own_and_its_old_name(jobs: str) -> None:
+def test_a_replica_that_returns_alone_has_a_new_job_and_its_old_host_name(jobs: str) -> None:
     plan = plan_of("roles: {chief: 1, worker: 2, ps: 1}", options=f"jobs: {jobs}")
     worker = plan.replicas[2].id
     launches = bind(plan, place(plan), incarnations={worker: 2})
@@ -137,7 +137,7 @@ def test_who_comes_back_alone_has_a_job_of_its_own_and_its_old_name(jobs: str) -
     assert names.incarnation_of(plan, template["metadata"]) == Incarnation(worker, 0, 2)
 
 
-def test_alike_replicas_share_an_indexed_job_where_it_is_asked_for() -> None:
+def test_equal_replicas_share_an_indexed_job_if_the_spec_says_so() -> None:
     found = rendered("roles: {chief: 1, worker: {replicas: 3, first: {env: {A: 1}}}}", options="jobs: indexed")
     jobs = {name: each["spec"] for name, each in found.items() if each["kind"] == "Job"}
     assert {name: (spec["completions"], spec["parallelism"]) for name, spec in jobs.items()} == {
@@ -211,7 +211,7 @@ def test_a_tfjob_is_over_when_the_spec_says_so(text: str, policy: str) -> None:
     assert rendered(text, "tfjob")["TFJob/digits-4"]["spec"]["successPolicy"] == policy
 
 
-def test_the_operator_of_tfjobs_writes_tf_config_and_nobody_else() -> None:
+def test_only_the_tfjob_operator_writes_tf_config() -> None:
     spec = rendered("roles: {chief: 1, worker: 2, ps: 1}", "tfjob")["TFJob/digits-4"]["spec"]
     assert set(spec["tfReplicaSpecs"]) == {"Chief", "Worker", "PS"}
     for replicas in spec["tfReplicaSpecs"].values():
@@ -220,11 +220,11 @@ def test_the_operator_of_tfjobs_writes_tf_config_and_nobody_else() -> None:
         assert "TF_CONFIG" not in env(replicas["template"])
         assert env(replicas["template"])["GRPC_FAIL_FAST"] == "use_caller"
         assert "restartPolicy" not in replicas["template"]["spec"]
-        assert "ready.sh" in found["command"][2]  # there, where names are known, and not before
+        assert "ready.sh" in found["command"][2]  # in the pod, where names are known
         assert "initContainers" not in replicas["template"]["spec"]
 
 
-def test_nobody_waits_for_an_evaluator_or_for_names_that_nobody_is_told() -> None:
+def test_replicas_do_not_wait_for_an_evaluator_or_for_names_that_they_do_not_use() -> None:
     (template,) = templates(rendered("roles: {worker: 2, evaluator: 1}")["Job/digits-4-worker-0"])
     assert template["spec"]["initContainers"][0]["env"][0]["value"] == "worker-0.digits-4,worker-1.digits-4"
     (template,) = templates(rendered("roles: {worker: 2}\nframework: plain")["Job/digits-4-worker-0"])
@@ -233,7 +233,7 @@ def test_nobody_waits_for_an_evaluator_or_for_names_that_nobody_is_told() -> Non
     assert "env" not in template["spec"]["initContainers"][0]
 
 
-def test_what_is_claimed_is_requested_and_is_the_limit() -> None:
+def test_resources_of_the_spec_are_requests_and_limits() -> None:
     resources = "resources: {cpus: 1.5, memory: 2GiB, gpus: 2}"
     (template,) = templates(rendered(resources)["Job/digits-4-worker-0"])
     claimed = {"cpu": "1500m", "memory": "2Gi", "nvidia.com/gpu": "2"}
@@ -244,7 +244,7 @@ def test_what_is_claimed_is_requested_and_is_the_limit() -> None:
     assert "resources" not in container(template)
 
 
-def test_a_volume_for_one_pod_is_the_chiefs_and_others_have_a_folder_of_their_own() -> None:
+def test_a_volume_for_one_pod_belongs_to_the_chief_and_others_have_an_own_folder() -> None:
     found = rendered("roles: {worker: 2}", options="output: {size: 10GiB, class: fast}")
     assert found["PersistentVolumeClaim/digits-4-output"]["spec"] == {
         "accessModes": ["ReadWriteOnce"],
@@ -258,17 +258,17 @@ def test_a_volume_for_one_pod_is_the_chiefs_and_others_have_a_folder_of_their_ow
     ]
 
 
-def test_a_volume_for_many_is_everybodys_and_one_that_is_there_is_not_made() -> None:
+def test_a_shared_volume_is_mounted_by_all_and_an_existing_one_is_not_created() -> None:
     found = rendered("roles: {worker: 2}", options="output: {claim: models, access: ReadWriteMany}")
     assert not [name for name in found if name.startswith("PersistentVolumeClaim")]
     for index in (0, 1):
         (template,) = templates(found[f"Job/digits-4-worker-{index}"])
         source = template["spec"]["volumes"][0]
         assert source == {"name": "output", "persistentVolumeClaim": {"claimName": "models"}}
-        assert env(template)["OUTPUT_DIR"] == "/drumline/output/digits-4"  # others have theirs beside it
+        assert env(template)["OUTPUT_DIR"] == "/drumline/output/digits-4"  # the others have their own beside it
 
 
-def test_data_are_read_from_their_volume_and_made_by_a_job_before() -> None:
+def test_data_is_prepared_by_a_job_and_read_from_its_volume() -> None:
     text = "data: [{name: a, path: a, volume: {size: 1GiB}, prepare: make-a}, {name: b, path: /b, volume: there}]"
     found = rendered(text)
     assert "PersistentVolumeClaim/digits-4-data-a" in found
@@ -285,7 +285,7 @@ def test_data_are_read_from_their_volume_and_made_by_a_job_before() -> None:
     assert template["spec"]["volumes"][0]["persistentVolumeClaim"] == {"claimName": "digits-4-data-a"}
 
 
-def test_the_run_owns_everything_but_its_claims() -> None:
+def test_the_run_owns_all_objects_except_its_claims() -> None:
     plan = plan_of("env: {T: {from: TOKEN}}", options="output: {size: 1GiB}")
     every = [with_owner(each, plan, "uid") for each in objects_of(plan)]
     free = [(each["kind"], each["metadata"]["name"]) for each in every if "ownerReferences" not in each["metadata"]]
@@ -295,7 +295,7 @@ def test_the_run_owns_everything_but_its_claims() -> None:
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
-def test_a_pod_is_given_the_secrets_of_its_own_role_and_no_token_of_the_cluster(engine: str) -> None:
+def test_a_pod_has_the_secrets_of_its_role_only_and_no_token_of_the_cluster(engine: str) -> None:
     roles = "chief: {env: {C: {from: CHIEFS}}}, worker: {replicas: 2, env: {W: {from: WORKERS}}}"
     plan = plan_of(f"framework: tensorflow\nroles: {{{roles}}}", engine)
     found = {}
@@ -308,7 +308,7 @@ def test_a_pod_is_given_the_secrets_of_its_own_role_and_no_token_of_the_cluster(
     assert found == {"chief": ["CHIEFS"], "worker": ["WORKERS"]}
 
 
-def test_secrets_are_in_a_secret_and_shown_as_a_shell_asks_for_them() -> None:
+def test_secrets_are_in_a_secret_object_and_rendered_as_shell_variables() -> None:
     plan = plan_of("env: {T: {from: TOKEN}, U: {from: TOKEN}, V: {from: OTHER}}")
     secret = next(each for each in shared_objects(plan) if each["kind"] == "Secret")
     assert secret["stringData"] == {"TOKEN": "${TOKEN:?}", "OTHER": "${OTHER:?}"}
@@ -319,7 +319,7 @@ def test_secrets_are_in_a_secret_and_shown_as_a_shell_asks_for_them() -> None:
     assert not [each for each in objects_of(plan_of("")) if each["kind"] == "Secret"]
 
 
-def test_only_the_runs_own_pods_reach_it_unless_that_is_not_wanted() -> None:
+def test_a_network_policy_admits_only_pods_of_the_run_unless_disabled() -> None:
     policy = rendered("")["NetworkPolicy/digits-4"]["spec"]
     own = {"matchLabels": {"drumline.dev/run": "digits-4"}}
     assert policy == {
@@ -352,17 +352,17 @@ def test_ports_are_those_of_the_spec() -> None:
     cluster = json.loads(env(template)["TF_CONFIG"])["cluster"]
     assert [address.rpartition(":")[2] for address in cluster["worker"]] == ["7", "8"]
     (template,) = templates(found["Job/digits-4-worker"])
-    assert "ports" not in container(template)  # each has another
+    assert "ports" not in container(template)  # each has its own port
     assert "ports" not in found["Service/digits-4"]["spec"]
 
 
-def test_a_namespace_is_written_down_only_if_somebody_named_it() -> None:
+def test_a_namespace_is_rendered_only_if_the_spec_names_it() -> None:
     assert all(each["metadata"].get("namespace") == "ml" for each in rendered("", options="namespace: ml").values())
     assert not any("namespace" in each["metadata"] for each in rendered("").values())
 
 
 @pytest.mark.parametrize("engine", KINDS)
-def test_a_role_has_a_patch_of_its_own_after_that_of_all(engine: str) -> None:
+def test_the_patch_of_a_role_is_applied_after_the_common_one(engine: str) -> None:
     worker = 'worker: {replicas: 2, pod: {hostIPC: null, containers: [{name: replica, image: "other:1"}]}}'
     text = f"roles:\n  chief: 1\n  {worker}"
     plan = plan_of(text, engine=engine, options="pod: {hostIPC: true, nodeSelector: {a: b}}")
@@ -377,6 +377,6 @@ def test_a_role_has_a_patch_of_its_own_after_that_of_all(engine: str) -> None:
     ("restart", "policy"),
     [("0", "Never"), ("2", "OnFailure"), ("{budget: 2, permanent: [1-127]}", "ExitCode"), ("{lost: 1}", "ExitCode")],
 )
-def test_what_starts_again_is_told_to_the_operator_in_its_own_words(restart: str, policy: str) -> None:
+def test_the_restart_policy_is_written_in_the_terms_of_the_operator(restart: str, policy: str) -> None:
     (job,) = [each for each in objects_of(plan_of(f"restart: {restart}", engine="tfjob")) if each["kind"] == "TFJob"]
     assert job["spec"]["tfReplicaSpecs"]["Worker"]["restartPolicy"] == policy

@@ -1,4 +1,4 @@
-"""What pods use, as a real cluster said it, and how that is added up."""
+"""The usage of pods, from answers of a real cluster, and its totals."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ SUMMARY: dict[str, Any] = {
 BEGAN = 1794777394.0  # 2026-11-15T21:16:34Z
 FROM_API = UsageSample("burn", BEGAN + 11, 0.092, None, 54760 << 10)
 FROM_KUBELET = UsageSample("burn", BEGAN + 25, 0.103111809, 2.243748041, 56074240)
-LIFE = Incarnation(ReplicaId("worker", 0), 0, 0)
+WORKER = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
-def test_the_metrics_api_says_how_fast_it_computes_and_what_memory_it_has() -> None:
+def test_the_metrics_api_gives_the_cpu_rate_and_memory() -> None:
     assert list(read_metrics(METRICS)) == [FROM_API]
 
 
-def test_a_kubelet_says_what_it_has_computed_in_all() -> None:
+def test_a_kubelet_gives_the_total_cpu_seconds() -> None:
     assert list(read_summary(SUMMARY, "team")) == [FROM_KUBELET]
 
 
@@ -77,18 +77,18 @@ def test_a_kubelet_says_what_it_has_computed_in_all() -> None:
         {"items": [{"metadata": {"name": "burn"}, "containers": []}]},
     ],
 )
-def test_an_answer_that_says_nothing_is_no_reading(answer: dict[str, Any]) -> None:
+def test_an_empty_answer_is_no_sample(answer: dict[str, Any]) -> None:
     assert list(read_metrics(answer)) == []
 
 
-def test_what_is_missing_in_an_answer_is_not_known() -> None:
+def test_missing_values_of_an_answer_are_none() -> None:
     item = {"metadata": {"name": "burn"}, "timestamp": "2026-11-15T21:16:45Z", "containers": [{"name": "replica"}]}
     assert list(read_metrics({"items": [item]})) == [UsageSample("burn", BEGAN + 11)]
     assert list(read_summary({"pods": [{"podRef": {"namespace": "team"}}, {}]}, "team")) == []
 
 
 class Server:
-    """Answers, or refuses, by path."""
+    """A server with one answer or error for each API."""
 
     namespace = "team"
 
@@ -117,19 +117,19 @@ def ask(server: Server, times: int = 1) -> list[UsageSample]:
     return asyncio.run(read())
 
 
-def test_where_there_is_no_metrics_api_the_kubelets_are_asked_and_remembered() -> None:
+def test_without_a_metrics_api_the_kubelets_are_used_from_then_on() -> None:
     server = Server(metrics=RefusedError("no such path", status=404), kubelet=SUMMARY)
     assert ask(server, times=3) == [FROM_KUBELET]
     assert server.asked == ["metrics", "kubelet", "kubelet", "kubelet"]
 
 
-def test_where_nobody_says_anything_nothing_is_known_and_nothing_breaks() -> None:
+def test_without_any_answer_there_are_no_samples_and_no_error() -> None:
     server = Server(metrics=UnreachableError("out of order"), kubelet=RefusedError("forbidden", status=403))
     assert ask(server, times=2) == []
 
 
 class Clock:
-    """Stands still until it is put forward."""
+    """A clock that stands still until a test changes it."""
 
     def __init__(self) -> None:
         self.wall = BEGAN + 60
@@ -138,71 +138,71 @@ class Clock:
         return self.wall - BEGAN + 1000
 
 
-def tally_of(clock: Clock, boot: str = "b1") -> UsageTotals:
+def totals_of(clock: Clock, boot: str = "b1") -> UsageTotals:
     return UsageTotals(clock.now, lambda: clock.wall, boot)
 
 
-def life(folder: Path, *, ended: float | None = None) -> TrackedPod:
-    tracked = TrackedPod(LIFE, folder)
+def tracked_pod(folder: Path, *, ended: float | None = None) -> TrackedPod:
+    tracked = TrackedPod(WORKER, folder)
     tracked.pod, tracked.started_at = {"metadata": {"name": "burn"}}, BEGAN
     tracked.end = None if ended is None else End(Exit(0), ended, has_started=True)
     return tracked
 
 
-def test_rates_are_added_up_over_the_time_between_readings(tmp_path: Path) -> None:
-    tally = tally_of(Clock())
-    tally.add([UsageSample("burn", BEGAN + 10, cpus=0.5, memory_bytes=100)])
-    (first,) = tally.measure([life(tmp_path)])
+def test_rates_are_added_up_over_the_time_between_samples(tmp_path: Path) -> None:
+    totals = totals_of(Clock())
+    totals.add([UsageSample("burn", BEGAN + 10, cpus=0.5, memory_bytes=100)])
+    (first,) = totals.measure([tracked_pod(tmp_path)])
     assert (first.started_seconds, first.at_seconds, first.cpu_seconds, first.memory_bytes) == (1000, 1010, 5.0, 100)
-    tally.add([UsageSample("burn", BEGAN + 25, cpus=2.0, memory_bytes=200)])
-    (second,) = tally.measure([life(tmp_path)])
+    totals.add([UsageSample("burn", BEGAN + 25, cpus=2.0, memory_bytes=200)])
+    (second,) = totals.measure([tracked_pod(tmp_path)])
     assert (second.at_seconds, second.cpu_seconds, second.memory_bytes) == (1025, 35.0, 200)
-    (again,) = tally.measure([life(tmp_path)])
-    assert again == second  # nothing new was said
-    (end,) = tally.measure([life(tmp_path, ended=1031.5)])
+    (again,) = totals.measure([tracked_pod(tmp_path)])
+    assert again == second  # there was no new sample
+    (end,) = totals.measure([tracked_pod(tmp_path, ended=1031.5)])
     assert (end.started_seconds, end.at_seconds, end.cpu_seconds, end.memory_bytes) == (1000, 1031.5, 35.0, None)
 
 
-def test_a_kubelet_that_counts_itself_is_believed(tmp_path: Path) -> None:
-    tally = tally_of(Clock())
-    tally.add([FROM_KUBELET])
-    (used,) = tally.measure([life(tmp_path)])
+def test_the_total_of_a_kubelet_is_used_as_it_is(tmp_path: Path) -> None:
+    totals = totals_of(Clock())
+    totals.add([FROM_KUBELET])
+    (used,) = totals.measure([tracked_pod(tmp_path)])
     assert (used.at_seconds, used.cpu_seconds, used.memory_bytes) == (1025, 2.243748041, 56074240)
 
 
-def test_who_was_never_read_is_left_out(tmp_path: Path) -> None:
-    assert list(tally_of(Clock()).measure([life(tmp_path)])) == []
+def test_a_pod_without_a_sample_is_left_out(tmp_path: Path) -> None:
+    assert list(totals_of(Clock()).measure([tracked_pod(tmp_path)])) == []
 
 
-def test_who_takes_a_run_up_goes_on_with_the_sum(tmp_path: Path) -> None:
+def test_a_supervisor_that_resumes_a_run_continues_its_totals(tmp_path: Path) -> None:
     clock = Clock()
-    before = tally_of(clock)
+    before = totals_of(clock)
     before.add([UsageSample("burn", BEGAN + 10, cpus=0.5)])
-    (first,) = before.measure([life(tmp_path)])
+    (first,) = before.measure([tracked_pod(tmp_path)])
     clock.wall += 0.25
-    after = tally_of(clock)
-    (same,) = after.measure([life(tmp_path)])
+    after = totals_of(clock)
+    (same,) = after.measure([tracked_pod(tmp_path)])
     assert same == first
     after.add([UsageSample("burn", BEGAN + 20, cpus=1.0)])
-    (second,) = after.measure([life(tmp_path)])
+    (second,) = after.measure([tracked_pod(tmp_path)])
     assert (second.started_seconds, second.cpu_seconds) == (first.started_seconds, 15.0)
 
 
-def test_a_sum_that_cannot_be_read_is_begun_anew(tmp_path: Path) -> None:
+def test_totals_that_cannot_be_read_begin_anew(tmp_path: Path) -> None:
     (tmp_path / "usage").write_text("[1, 2")
-    tally = tally_of(Clock())
-    assert list(tally.measure([life(tmp_path)])) == []
-    tally.add([FROM_API])
-    assert len(list(tally.measure([life(tmp_path)]))) == 1
+    totals = totals_of(Clock())
+    assert list(totals.measure([tracked_pod(tmp_path)])) == []
+    totals.add([FROM_API])
+    assert len(list(totals.measure([tracked_pod(tmp_path)]))) == 1
 
 
-def test_the_cluster_is_asked_no_more_often_than_is_of_use() -> None:
+def test_the_cluster_is_asked_more_often_while_the_run_is_monitored() -> None:
     clock = Clock()
-    tally = tally_of(clock)
-    assert tally.is_due(watched=False)
-    assert not tally.is_due(watched=True)
+    totals = totals_of(clock)
+    assert totals.is_due(watched=False)
+    assert not totals.is_due(watched=True)
     clock.wall += WATCHED_SECONDS
-    assert not tally.is_due(watched=False)
-    assert tally.is_due(watched=True)
+    assert not totals.is_due(watched=False)
+    assert totals.is_due(watched=True)
     clock.wall += UNWATCHED_SECONDS
-    assert tally.is_due(watched=False)
+    assert totals.is_due(watched=False)

@@ -1,4 +1,4 @@
-"""Names in a cluster: valid, short enough and unique, whatever a run is called."""
+"""Names in a cluster: valid, short enough and unique, whatever the name of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ any_run = st.sampled_from(("0", "4", "999999999", "7.2", "999999999.999999999"))
 any_unique = st.sampled_from(("", "x7k2q"))
 any_replica = st.builds(ReplicaId, st.sampled_from(("chief", "worker", "ps", "evaluator")), st.integers(0, 99_999))
 any_helper = st.from_regex(r"\A(prepare(-[A-Za-z0-9_-]{1,64})?|build)\Z").map(lambda name: ReplicaId(name, 0))
-any_life = st.builds(Incarnation, any_replica, st.integers(0, 9_999), st.integers(0, 9_999))
+any_incarnation = st.builds(Incarnation, any_replica, st.integers(0, 9_999), st.integers(0, 9_999))
 
 
 def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int = 2, helper: str = "") -> Plan:
@@ -44,38 +44,41 @@ def plan_of(name: str, run: str = "4", unique: str = "x7k2q", *, replicas: int =
     )
 
 
-@given(any_name, any_run, any_unique, any_life)
-def test_every_name_is_a_label_of_at_most_63_characters(name: str, run: str, unique: str, life: Incarnation) -> None:
+@given(any_name, any_run, any_unique, any_incarnation)
+def test_every_name_is_a_label_of_at_most_63_characters(
+    name: str, run: str, unique: str, incarnation: Incarnation
+) -> None:
     plan = plan_of(name, run, unique)
-    of_groups = [names.role_job(plan, group, life.attempt) for group in ("worker-1st", "evaluator")]
+    of_groups = [names.role_job(plan, group, incarnation.attempt) for group in ("worker-1st", "evaluator")]
     every = (
         names.base(plan),
-        names.service(plan, life.attempt),
-        names.shared_values(plan, life.attempt),
-        names.job(plan, life.replica, life.attempt, life.incarnation),
+        names.service(plan, incarnation.attempt),
+        names.shared_values(plan, incarnation.attempt),
+        names.job(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation),
         names.code(plan, 99),
         names.secret(plan),
         *names.created_claims(plan),
-        *(f"{each}-{life.replica.index}" for each in of_groups),  # host names of pods
-        f"{names.service(plan, life.attempt)}-worker-1st-0-99999-xxxxx",  # a pod of a JobSet
-        f"{names.service(plan, life.attempt)}-{life.replica.role}-{life.replica.index}",  # a pod of a TFJob
+        *(f"{each}-{incarnation.replica.index}" for each in of_groups),  # host names of pods
+        f"{names.service(plan, incarnation.attempt)}-worker-1st-0-99999-xxxxx",  # a pod of a JobSet
+        # a pod of a TFJob
+        f"{names.service(plan, incarnation.attempt)}-{incarnation.replica.role}-{incarnation.replica.index}",
     )
     assert not [each for each in every if not LABEL.fullmatch(each)]
 
 
 @given(any_name, any_helper, st.integers(0, 9_999))
-def test_helpers_have_names_as_short(name: str, helper: ReplicaId, incarnation: int) -> None:
-    assert LABEL.fullmatch(names.job(plan_of(name), helper, 0, incarnation))
+def test_names_of_helpers_are_short_enough(name: str, helper: ReplicaId, number: int) -> None:
+    assert LABEL.fullmatch(names.job(plan_of(name), helper, 0, number))
     assert LABEL.fullmatch(names.helper(helper.role))
 
 
 @given(st.lists(st.tuples(any_name, any_run), min_size=2, max_size=5, unique=True), st.data())
 def test_names_of_different_runs_differ(runs: list[tuple[str, str]], data: st.DataObject) -> None:
-    lives = data.draw(st.lists(any_life, min_size=1, max_size=3, unique=True))
+    incarnations = data.draw(st.lists(any_incarnation, min_size=1, max_size=3, unique=True))
     every = [
-        names.job(plan_of(name, run, ""), life.replica, life.attempt, life.incarnation)
+        names.job(plan_of(name, run, ""), incarnation.replica, incarnation.attempt, incarnation.incarnation)
         for name, run in runs
-        for life in lives
+        for incarnation in incarnations
     ]
     assert len(set(every)) == len(every)
 
@@ -97,43 +100,47 @@ def test_names_of_different_helpers_differ(name: str, helpers: list[ReplicaId]) 
         ("a" * 63, "4", "x7k2q", "aaaaaaaaaaaaaaaa-ybf9ws0-4-x7k2q"),
     ],
 )
-def test_names_begin_with_what_people_call_the_run(name: str, run: str, unique: str, base: str) -> None:
+def test_names_begin_with_the_name_of_the_run(name: str, run: str, unique: str, base: str) -> None:
     assert names.base(plan_of(name, run, unique)) == base
 
 
-def test_a_life_has_a_job_of_its_own() -> None:
+def test_each_incarnation_has_its_own_job() -> None:
     plan, worker = plan_of("digits"), ReplicaId("worker", 1)
     assert names.job(plan, worker) == "digits-4-x7k2q-worker-1"
     assert names.job(plan, worker, 2) == "digits-4-x7k2q-worker-1-r2"
     assert names.job(plan, worker, 2, 1) == "digits-4-x7k2q-worker-1-r2-i1"
 
 
-@given(any_name, any_life)
-def test_a_pod_says_whose_it_is(name: str, life: Incarnation) -> None:
+@given(any_name, any_incarnation)
+def test_the_labels_of_a_pod_give_its_incarnation(name: str, incarnation: Incarnation) -> None:
     plan = plan_of(name)
     assert (
-        names.incarnation_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)})
-        == life
+        names.incarnation_of(
+            plan, {"labels": names.labels_of(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation)}
+        )
+        == incarnation
     )
 
 
 @given(any_name, st.from_regex(r"\Aprepare(-[A-Za-z0-9_-]{1,64})?\Z"))
-def test_a_helpers_pod_says_whose_it_is(name: str, helper: str) -> None:
+def test_the_labels_of_a_helpers_pod_give_its_incarnation(name: str, helper: str) -> None:
     plan = plan_of(name, helper=helper)
-    life = Incarnation(ReplicaId(helper, 0), 0, 1)
+    incarnation = Incarnation(ReplicaId(helper, 0), 0, 1)
     assert (
-        names.incarnation_of(plan, {"labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation)})
-        == life
+        names.incarnation_of(
+            plan, {"labels": names.labels_of(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation)}
+        )
+        == incarnation
     )
 
 
-def test_pods_of_another_run_are_nobodys() -> None:
+def test_pods_of_another_run_have_no_incarnation() -> None:
     labels = names.labels_of(plan_of("digits", "5"), ReplicaId("worker", 0), 0, 0)
     assert names.incarnation_of(plan_of("digits"), {"labels": labels}) is None
     assert names.incarnation_of(plan_of("digits"), {}) is None
 
 
-def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None:
+def test_labels_that_the_cluster_adds_give_the_incarnation_of_a_pod_of_a_shared_template() -> None:
     plan = plan_of("digits", replicas=3)
     (group,) = names.groups(with_cluster(plan, Cluster()))
     labels = names.labels_of_group(plan, group, attempt=2)
@@ -154,14 +161,12 @@ def test_a_pod_of_a_shared_template_is_told_by_the_cluster_whose_it_is() -> None
         ({"options": to_options(Cluster()), "success": "worker-0"}, True),
     ],
 )
-def test_worker_0_has_a_template_of_its_own_where_it_alone_decides_or_writes(
-    change: dict[str, object], *, split: bool
-) -> None:
+def test_worker_0_has_its_own_template_if_it_alone_decides_or_writes(change: dict[str, object], *, split: bool) -> None:
     plan = plan_of("digits", replicas=3).replace(**change)
     assert [group.name for group in names.groups(plan)] == (["worker-1st", "worker"] if split else ["worker"])
 
 
-def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
+def test_a_replica_that_differs_has_its_own_template() -> None:
     plan = plan_of("digits", replicas=3)
     first = plan.replicas[0].replace(env={"A": "1"})
     plan = plan.replace(replicas=(first, *plan.replicas[1:]), options=to_options(Cluster()))
@@ -172,7 +177,7 @@ def test_a_replica_that_differs_has_a_template_of_its_own() -> None:
 
 
 @given(st.text(max_size=80))
-def test_labels_have_values_that_a_cluster_takes(user: str) -> None:
+def test_labels_have_valid_values(user: str) -> None:
     plan = plan_of("digits")
     plan = with_cluster(plan, Cluster("x7k2q", user))
     values = names.labels(plan).values()

@@ -1,4 +1,4 @@
-"""The one object of an operator, against an API server that plays: whose it is when two supervisors ask for it."""
+"""The object of an operator, with a fake API server: two supervisors may create it at the same time."""
 
 from __future__ import annotations
 
@@ -23,39 +23,39 @@ def jobset(uid: str, attempt: int) -> Json:
 
 
 class Server:
-    """Has one JobSet at most, with a Job and a Service; `after_look` happens when its JobSets were first asked for."""
+    """A server of at most one JobSet; `after_list` is called after its JobSets were first listed."""
 
-    def __init__(self, there: Json | None, after_look: Callable[[Server], None] = lambda _: None) -> None:
-        self.there = there
+    def __init__(self, existing: Json | None, after_list: Callable[[Server], None] = lambda _: None) -> None:
+        self.existing = existing
         self.made: list[Json] = []
-        self._after_look = after_look
+        self._after_list = after_list
 
     async def list(self, kind: str, selector: str | None = None, *, fields: str = "") -> list[Json]:
         del selector, fields
-        found = [self.there] if self.there else []
+        found = [self.existing] if self.existing else []
         if kind == "JobSet":
-            look, self._after_look = self._after_look, lambda _: None
-            look(self)
+            call, self._after_list = self._after_list, lambda _: None
+            call(self)
         return found
 
     async def delete(self, kind: str, name: str, *, uid: str = "") -> bool:
         assert (kind, name) == ("JobSet", NAME)
-        if self.there is None or (uid and self.there["metadata"]["uid"] != uid):
+        if self.existing is None or (uid and self.existing["metadata"]["uid"] != uid):
             return False
-        self.there = None
+        self.existing = None
         return True
 
     async def read(self, kind: str, name: str) -> Json:
         assert (kind, name) == ("JobSet", NAME)
-        assert self.there
-        return self.there
+        assert self.existing
+        return self.existing
 
     async def create(self, objects: Sequence[Json], is_wanted: Callable[[Json], bool]) -> None:
-        """As Orders does: what is there already stays as it is."""
+        """As Orders does: what is existing already stays as it is."""
         del is_wanted
-        if self.there is None:
+        if self.existing is None:
             self.made = [*objects]
-            self.there = jobset("new", 0)
+            self.existing = jobset("new", 0)
 
 
 def start(server: Server, attempt: int) -> None:
@@ -63,34 +63,34 @@ def start(server: Server, attempt: int) -> None:
     asyncio.run(operator.start(attempt, objects_of(PLAN, attempt)))
 
 
-def attempts_made(server: Server) -> list[str]:
-    """The attempt of each JobSet that was made."""
+def created_attempts(server: Server) -> list[str]:
+    """Return the attempt of each JobSet that was created."""
     return [each["metadata"]["labels"][names.ATTEMPT] for each in server.made if each["kind"] == "JobSet"]
 
 
-def test_a_jobset_is_made_where_there_is_none() -> None:
+def test_a_jobset_is_created_if_there_is_none() -> None:
     server = Server(None)
     start(server, 0)
-    assert attempts_made(server) == ["0"]
+    assert created_attempts(server) == ["0"]
 
 
-def test_a_jobset_that_somebody_asked_for_a_moment_ago_is_the_one() -> None:
-    server = Server(None, lambda server: setattr(server, "there", jobset("theirs", 0)))
+def test_a_jobset_that_another_supervisor_has_just_created_is_used() -> None:
+    server = Server(None, lambda server: setattr(server, "existing", jobset("theirs", 0)))
     start(server, 0)
-    assert server.there == jobset("theirs", 0)
+    assert server.existing == jobset("theirs", 0)
     assert server.made == []
 
 
-def test_a_jobset_of_another_attempt_makes_room_whichever_that_is() -> None:
+def test_a_jobset_of_any_other_attempt_is_replaced() -> None:
     server = Server(jobset("theirs", 1000))
     start(server, 1)
-    assert server.there == jobset("new", 0)
-    assert attempts_made(server) == ["1"]
+    assert server.existing == jobset("new", 0)
+    assert created_attempts(server) == ["1"]
 
 
-def test_a_jobset_of_an_attempt_before_that_is_over_makes_room() -> None:
+def test_a_jobset_of_an_ended_attempt_is_replaced() -> None:
     over = {"conditions": [{"type": "Failed", "status": "True"}]}
     server = Server({**jobset("old", 0), "status": over})
     start(server, 1)
-    assert server.there == jobset("new", 0)
-    assert attempts_made(server) == ["1"]
+    assert server.existing == jobset("new", 0)
+    assert created_attempts(server) == ["1"]

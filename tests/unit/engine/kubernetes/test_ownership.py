@@ -1,4 +1,4 @@
-"""Which objects are a run's, against an API server on which another user has written what looks like them."""
+"""Which objects belong to a run, with a fake API server that has similar objects of another user."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WORKER = Incarnation(ReplicaId("worker", 0), 0, 0)
 
 
 class Server:
-    """Keeps objects, and gives each a uid."""
+    """A server that stores objects, each with a uid."""
 
     where = ApiLocation("here", "http://there", "team")
     namespace = "team"
@@ -84,23 +84,26 @@ def ownership(server: Server, folder: Path, plan: Plan = PLAN) -> Ownership:
     return Ownership(cast("Api", server), plan, folder)
 
 
-def job(life: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
-    labels = names.labels_of(plan, life.replica, life.attempt, life.incarnation)
+def job(incarnation: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
+    labels = names.labels_of(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation)
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
-        "metadata": {"name": names.job(plan, life.replica, life.attempt, life.incarnation), "labels": labels},
+        "metadata": {
+            "name": names.job(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation),
+            "labels": labels,
+        },
     }
 
 
-def pod_of(made: Json, name: str = "", life: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
+def pod_of(made: Json, name: str = "", incarnation: Incarnation = WORKER, plan: Plan = PLAN) -> Json:
     """Return a pod as a controller makes it."""
     reference = {"kind": made["kind"], "name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
     return {
         "kind": "Pod",
         "metadata": {
             "name": name or f"{made['metadata']['name']}-x7k2q",
-            "labels": names.labels_of(plan, life.replica, life.attempt, life.incarnation),
+            "labels": names.labels_of(plan, incarnation.replica, incarnation.attempt, incarnation.incarnation),
             "ownerReferences": [{**reference, "controller": True}],
         },
     }
@@ -130,28 +133,28 @@ def test_a_pod_that_a_job_of_the_run_has_made_is_recognized_also_by_the_next_sup
 
 
 def foreign_pods(made: Json) -> dict[str, Json]:
-    """Pods that another user can create, each with the labels of a replica."""
+    """Return pods that another user can create, each with the labels of a replica."""
     own = pod_of(made)
     elsewhere = {**made, "metadata": {**made["metadata"], "uid": "u99"}}
     claimed = pod_of(made)
     claimed["metadata"]["ownerReferences"][0]["controller"] = "true"
     helper = pod_of(made)
-    helper["metadata"]["labels"] = {**helper["metadata"]["labels"], names.ROLE: "nobody"}
+    helper["metadata"]["labels"] = {**helper["metadata"]["labels"], names.ROLE: "unknown"}
     return {
         "no owner": {**own, "metadata": {**own["metadata"], "ownerReferences": None}},
         "owners that are no list": {**own, "metadata": {**own["metadata"], "ownerReferences": "x"}},
         "not its controller": claimed,
         "another uid": pod_of(elsewhere),
         "another name": pod_of(made, "worker-0"),
-        "another replica's labels": pod_of(made, life=WORKER.replace(replica=ReplicaId("worker", 1))),
-        "another attempt's labels": pod_of(made, life=WORKER.replace(attempt=1)),
-        "a replica that is not planned": pod_of(made, life=WORKER.replace(replica=ReplicaId("worker", 7))),
+        "another replica's labels": pod_of(made, incarnation=WORKER.replace(replica=ReplicaId("worker", 1))),
+        "another attempt's labels": pod_of(made, incarnation=WORKER.replace(attempt=1)),
+        "a replica that is not planned": pod_of(made, incarnation=WORKER.replace(replica=ReplicaId("worker", 7))),
         "a role that is not planned": helper,
     }
 
 
 @pytest.mark.parametrize("case", list(foreign_pods({"kind": "Job", "metadata": {"name": "x", "uid": "u"}})))
-def test_a_pod_of_another_with_the_labels_of_a_replica_is_left_out(tmp_path: Path, case: str) -> None:
+def test_a_foreign_pod_with_the_labels_of_a_replica_is_ignored(tmp_path: Path, case: str) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
@@ -163,7 +166,7 @@ def test_a_pod_of_another_with_the_labels_of_a_replica_is_left_out(tmp_path: Pat
     play(test)
 
 
-def test_a_pod_that_a_job_has_adopted_is_not_taken_for_the_one_that_it_made(tmp_path: Path) -> None:
+def test_a_pod_that_a_job_has_adopted_is_not_mistaken_for_one_that_it_created(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
@@ -179,7 +182,7 @@ def test_a_pod_that_a_job_has_adopted_is_not_taken_for_the_one_that_it_made(tmp_
     play(test)
 
 
-def test_a_pod_stays_what_it_was_whatever_its_labels_say_later(tmp_path: Path) -> None:
+def test_a_recognized_pod_keeps_its_incarnation_when_its_labels_change(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
@@ -195,7 +198,7 @@ def test_a_pod_stays_what_it_was_whatever_its_labels_say_later(tmp_path: Path) -
 @pytest.mark.parametrize(
     "key", [names.INDEX, names.ATTEMPT, names.INCARNATION, names.FIRST_INDEX, names.RESTART_ATTEMPT]
 )
-def test_labels_that_are_no_numbers_are_nobody_s(key: str, value: object) -> None:
+def test_labels_that_are_no_numbers_give_no_incarnation(key: str, value: object) -> None:
     labels: Json = {**names.labels_of(PLAN, WORKER.replica, WORKER.attempt, WORKER.incarnation), key: value}
     if key == names.FIRST_INDEX:
         del labels[names.INDEX]
@@ -204,7 +207,7 @@ def test_labels_that_are_no_numbers_are_nobody_s(key: str, value: object) -> Non
 
 
 @pytest.mark.parametrize("metadata", [{"labels": "x"}, {"labels": None}, {"annotations": []}, {"labels": {}}])
-def test_labels_of_any_shape_are_nobody_s(metadata: Json) -> None:
+def test_labels_of_any_form_give_no_incarnation(metadata: Json) -> None:
     assert names.incarnation_of(PLAN, metadata) is None
 
 
@@ -214,13 +217,13 @@ def test_a_role_is_not_taken_from_an_annotation() -> None:
     assert names.incarnation_of(PLAN, {"labels": labels, "annotations": annotations}) is None
 
 
-def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_path: Path) -> None:
+def test_an_object_that_another_user_created_first_is_refused_and_not_adopted(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         made = await own.create_owner(owner(PLAN))
         forged = own.mark({**job(WORKER.replace(attempt=1))})
         forged["metadata"]["annotations"][MARK] = made["metadata"]["annotations"][MARK]
-        server.put(forged)  # with the owner's reference, and a mark that was seen on another object
+        server.put(forged)  # with a reference to the owner, and a copied mark
         with pytest.raises(NameTakenError, match=r"a Job .*-r1 that this run has not created"):
             await own.create(job(WORKER.replace(attempt=1)))
         assert await own.list("Job") == []
@@ -228,23 +231,23 @@ def test_an_object_that_another_created_first_is_refused_and_not_adopted(tmp_pat
     play(test)
 
 
-def test_an_owner_that_another_created_after_the_run_was_over_is_refused(tmp_path: Path) -> None:
+def test_an_owner_that_another_user_created_after_the_run_had_ended_is_refused(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         copy = await own.create_owner(owner(PLAN))
         await own.delete_owner()
         copy["metadata"]["annotations"][WHOLE] = "2"
-        server.put(copy)  # with the mark, and with code of another behind it
+        server.put(copy)  # with a copied mark, and with foreign code
         orders = RunObjects(cast("Api", server), ownership(server, tmp_path), PLAN)
         with pytest.raises(NameTakenError, match=f"a ConfigMap {BASE} that this run has not created"):
-            await orders.create_shared(PLAN, lambda _: pytest.fail("nothing is to be made"))
+            await orders.create_shared(PLAN, lambda _: pytest.fail("nothing must be created"))
         assert await orders.remove()
         assert ("ConfigMap", BASE) in server.kept
 
     play(test)
 
 
-def test_the_mark_of_an_owner_that_is_gone_is_worth_nothing_for_the_next(tmp_path: Path) -> None:
+def test_the_mark_of_a_deleted_owner_is_not_accepted_for_the_next(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
@@ -258,7 +261,7 @@ def test_the_mark_of_an_owner_that_is_gone_is_worth_nothing_for_the_next(tmp_pat
     play(test)
 
 
-def test_an_owner_whose_creation_was_not_written_down_is_the_run_s(tmp_path: Path) -> None:
+def test_an_owner_with_an_unrecorded_creation_belongs_to_the_run(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         await ownership(server, tmp_path).create_owner(owner(PLAN))
         record = tmp_path / RECORD
@@ -270,7 +273,7 @@ def test_an_owner_whose_creation_was_not_written_down_is_the_run_s(tmp_path: Pat
     play(test)
 
 
-def test_two_supervisors_that_create_the_owner_at_the_same_time_have_the_same_one(tmp_path: Path) -> None:
+def test_two_supervisors_that_create_the_owner_at_the_same_time_use_the_same_one(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         first, second = ownership(server, tmp_path), ownership(server, tmp_path)
         assert await first.find_owner() is await second.find_owner() is None
@@ -282,7 +285,7 @@ def test_two_supervisors_that_create_the_owner_at_the_same_time_have_the_same_on
     play(test)
 
 
-def test_an_owner_that_appears_after_its_supervisor_was_killed_is_the_run_s(tmp_path: Path) -> None:
+def test_an_owner_that_appears_after_its_supervisor_was_killed_belongs_to_the_run(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         record = OwnershipRecord(tmp_path)
         record.renew()
@@ -295,14 +298,14 @@ def test_an_owner_that_appears_after_its_supervisor_was_killed_is_the_run_s(tmp_
     play(test)
 
 
-def test_a_run_that_an_older_drumline_started_is_taken_up(tmp_path: Path) -> None:
+def test_a_run_that_an_older_drumline_started_is_continued(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         made = server.put(owner(PLAN))
         reference = {"kind": "ConfigMap", "name": BASE, "uid": made["metadata"]["uid"]}
         its = job()
         its["metadata"]["ownerReferences"] = [reference]
         pod = server.put(pod_of(server.put(its)))
-        other = server.put(pod_of(server.put(job(WORKER.replace(attempt=1))), life=WORKER.replace(attempt=1)))
+        other = server.put(pod_of(server.put(job(WORKER.replace(attempt=1))), incarnation=WORKER.replace(attempt=1)))
         own = ownership(server, tmp_path)
         assert await own.recognize(pod) == WORKER
         assert await own.recognize(other) is None
@@ -310,13 +313,13 @@ def test_a_run_that_an_older_drumline_started_is_taken_up(tmp_path: Path) -> Non
     play(test)
 
 
-def test_what_is_removed_is_the_run_s_and_named_by_its_uid(tmp_path: Path) -> None:
+def test_only_objects_of_the_run_are_removed_by_their_uid(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         orders = RunObjects(cast("Api", server), own, PLAN)
         code = PackedProject((b"project",), 1, 7, b"runtime")
         assert await orders.create_shared(PLAN, lambda _: code) == (2, code)
-        assert await orders.create_shared(PLAN, lambda _: pytest.fail("nothing is to be made")) == (2, None)
+        assert await orders.create_shared(PLAN, lambda _: pytest.fail("nothing must be created")) == (2, None)
         server.kept = {("ConfigMap", BASE): server.kept["ConfigMap", BASE]}  # the cluster deletes the others with it
         for kind in ("Pod", "Job", "Service", "ConfigMap"):
             server.put({"kind": kind, "metadata": {"name": "theirs", "labels": names.labels(PLAN)}})
@@ -327,7 +330,7 @@ def test_what_is_removed_is_the_run_s_and_named_by_its_uid(tmp_path: Path) -> No
     play(test)
 
 
-def test_a_job_is_deleted_only_if_it_is_the_run_s(tmp_path: Path) -> None:
+def test_a_job_is_deleted_only_if_it_belongs_to_the_run(tmp_path: Path) -> None:
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path)
         await own.create_owner(owner(PLAN))
@@ -347,17 +350,17 @@ def test_a_mark_of_parts_that_is_no_number_is_an_error(tmp_path: Path) -> None:
         made["metadata"]["annotations"][WHOLE] = "9" * 5000
         with pytest.raises(EngineError, match="is not a number"):
             await RunObjects(cast("Api", server), own, PLAN).create_shared(
-                PLAN, lambda _: pytest.fail("nothing is to be made")
+                PLAN, lambda _: pytest.fail("nothing must be created")
             )
 
     play(test)
 
 
 @pytest.mark.parametrize("engine", ["jobset", "tfjob", "kubernetes"])
-def test_pods_of_every_kind_are_known_by_the_names_that_controllers_give(tmp_path: Path, engine: str) -> None:
+def test_pods_of_every_controller_are_recognized_by_their_names(tmp_path: Path, engine: str) -> None:
     plan = plan_of("roles: {worker: 3}", engine, options="jobs: indexed" if engine == "kubernetes" else "")
-    life = Incarnation(ReplicaId("worker", 2), 0, 0)
-    kind, controller = PodControllers(plan).controller(life)
+    incarnation = Incarnation(ReplicaId("worker", 2), 0, 0)
+    kind, controller = PodControllers(plan).controller(incarnation)
 
     async def test(server: Server) -> None:
         own = ownership(server, tmp_path, plan)
@@ -370,13 +373,13 @@ def test_pods_of_every_kind_are_known_by_the_names_that_controllers_give(tmp_pat
         assert (made["kind"], made["metadata"]["name"]) == (kind, controller)
         name = f"{controller}-worker-2" if engine == "tfjob" else f"{controller}-2-x7k2q"
         other = f"{controller}-worker-1" if engine == "tfjob" else f"{controller}-1-x7k2q"
-        assert await own.recognize(server.put(pod_of(made, other, life, plan))) is None
-        assert await own.recognize(server.put(pod_of(made, name, life, plan))) == life
+        assert await own.recognize(server.put(pod_of(made, other, incarnation, plan))) is None
+        assert await own.recognize(server.put(pod_of(made, name, incarnation, plan))) == incarnation
 
     play(test)
 
 
-def test_the_record_is_its_user_s_alone_and_a_damaged_one_says_nothing(tmp_path: Path) -> None:
+def test_the_record_is_readable_by_its_user_only_and_a_damaged_one_is_empty(tmp_path: Path) -> None:
     record = OwnershipRecord(tmp_path)
     record.renew()
     record.add_controller("u1", "Job", "a")

@@ -1,4 +1,4 @@
-"""What pods' statuses mean, by statuses and events that were collected from a real cluster (`data`)."""
+"""The meaning of pod statuses, from statuses and events that were collected from a real cluster (`data`)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,8 @@ EVENTS = [json.loads(line) for line in (DATA / "events.jsonl").read_text().split
 NOW = seconds_of("2026-11-15T20:50:00Z") or 0.0
 
 
-def standings(
-    case: str, *, now: float = NOW, asked: bool = False, trouble: PodWaiting | None = None
-) -> list[PodStatus]:
-    """Where a pod stood each time it changed."""
+def states(case: str, *, now: float = NOW, asked: bool = False, trouble: PodWaiting | None = None) -> list[PodStatus]:
+    """Return the state of a pod after each of its changes."""
     return [
         read_pod_status(each["pod"], now=now, deleted=each["type"] == "DELETED", asked=asked, trouble=trouble)
         for each in SEEN
@@ -33,7 +31,7 @@ def standings(
 
 
 def last_pod(case: str) -> dict[str, Any]:
-    """A pod as it was when it was last seen."""
+    """Return the last status of a pod."""
     found: dict[str, Any] = [each["pod"] for each in SEEN if each["case"] == case][-1]
     return found
 
@@ -122,52 +120,52 @@ ENDS = {
 
 
 @pytest.mark.parametrize("case", WAITS)
-def test_what_a_pod_waits_for_is_said_in_words(case: str) -> None:
-    found = standings(case)[-1]
+def test_the_reason_of_a_waiting_pod_is_described(case: str) -> None:
+    found = states(case)[-1]
     assert isinstance(found, PodWaiting)
     assert (found.message, found.is_fatal) == (WAITS[case], False)
 
 
 @pytest.mark.parametrize("case", NEVER)
-def test_what_no_waiting_mends_is_fatal(case: str) -> None:
-    found = standings(case)[-1]
+def test_a_reason_that_cannot_change_is_fatal(case: str) -> None:
+    found = states(case)[-1]
     assert isinstance(found, PodWaiting)
     assert (found.message, found.is_fatal) == (NEVER[case], True)
 
 
 @pytest.mark.parametrize("case", ENDS)
-def test_an_end_has_words_a_reason_and_a_class(case: str) -> None:
-    found = next(each for each in standings(case) if isinstance(each, PodEnded))
+def test_an_exit_has_a_description_a_reason_and_a_class(case: str) -> None:
+    found = next(each for each in states(case) if isinstance(each, PodEnded))
     assert (describe_exit(found.exit), reason_of(found.exit), failure_class(found.exit, "tensorflow")) == ENDS[case]
     assert not found.exit.ok
 
 
-def test_a_registry_is_quoted_alike_at_each_try() -> None:
-    assert len(set(standings("image-unreachable"))) == 1
+def test_the_error_of_a_registry_is_the_same_at_each_attempt() -> None:
+    assert len(set(states("image-unreachable"))) == 1
 
 
 def test_a_success_is_one() -> None:
-    found = standings("exit-0")[-1]
+    found = states("exit-0")[-1]
     assert isinstance(found, PodEnded)
     assert found.exit.ok
     assert found.container == "replica"
     assert found.ended_at == seconds_of("2026-11-15T20:48:03Z")
 
 
-def test_who_saves_and_leaves_with_0_because_it_is_evicted_has_not_succeeded() -> None:
-    end = standings("to-evict")[-1]
+def test_an_evicted_pod_that_exits_with_0_has_not_succeeded() -> None:
+    end = states("to-evict")[-1]
     assert isinstance(end, PodEnded)
     assert (end.exit.code, end.exit.ok, failed_by_itself(end.exit)) == (0, False, False)
 
 
-def test_every_pod_that_began_goes_from_waiting_to_running_to_its_end_and_not_back() -> None:
+def test_every_pod_that_started_goes_from_waiting_to_running_to_ended_and_not_back() -> None:
     order = (PodWaiting, PodRunning, PodEnded)
     for case in {each["case"] for each in SEEN}:
-        ranks = [order.index(type(each)) for each in standings(case)]
+        ranks = [order.index(type(each)) for each in states(case)]
         assert ranks == sorted(ranks), case
 
 
-def test_an_end_is_read_from_the_container_before_the_pod_has_heard_of_it() -> None:
+def test_the_exit_of_the_container_is_read_before_the_pod_has_a_final_phase() -> None:
     ends = [
         each
         for each in SEEN
@@ -177,34 +175,34 @@ def test_an_end_is_read_from_the_container_before_the_pod_has_heard_of_it() -> N
 
 
 @pytest.mark.parametrize("state", [{"running": {}}, {"waiting": {"reason": "CrashLoopBackOff"}}], ids=str)
-def test_an_end_that_nobody_saw_before_a_kubelet_began_again_is_an_end(state: dict[str, Any]) -> None:
+def test_an_unobserved_exit_before_a_kubelet_restarted_is_an_exit(state: dict[str, Any]) -> None:
     pod = last_pod("exit-3")
     (container,) = pod["status"]["containerStatuses"]
     again = {**container, "state": state, "lastState": container["state"], "restartCount": 1}
     status = {**pod["status"], "phase": "Running", "containerStatuses": [again]}
-    assert read_pod_status({**pod, "status": status}, now=NOW) == standings("exit-3")[-1]
+    assert read_pod_status({**pod, "status": status}, now=NOW) == states("exit-3")[-1]
 
 
-def test_the_log_that_says_why_is_that_of_the_init_container_that_failed() -> None:
-    end = standings("init-failed")[-1]
+def test_the_log_of_a_failed_init_container_is_shown() -> None:
+    end = states("init-failed")[-1]
     assert isinstance(end, PodEnded)
     assert end.container == "drumline"
 
 
-def test_what_was_asked_for_is_no_deletion_to_tell_of() -> None:
-    end = standings("to-delete", asked=True)[-1]
+def test_a_requested_deletion_is_not_described() -> None:
+    end = states("to-delete", asked=True)[-1]
     assert isinstance(end, PodEnded)
     assert (end.exit.code, end.exit.reason, end.exit.message) == (137, "", "")
 
 
-def test_who_is_stopped_before_it_started_says_so_whatever_its_init_container_came_to() -> None:
+def test_a_pod_that_is_stopped_before_its_start_is_described_so_whatever_its_init_container_did() -> None:
     for case in ("init-failed", "init-waits", "too-many-cpus"):
         end = read_pod_status(last_pod(case), now=NOW, deleted=True, asked=True)
         assert isinstance(end, PodEnded)
         assert end.exit == Exit(message="it was stopped before it started"), case
 
 
-def test_a_pod_without_a_node_is_gone_as_soon_as_it_is_to_go() -> None:
+def test_a_pod_without_a_node_has_ended_when_its_deletion_is_requested() -> None:
     pod = last_pod("too-many-cpus")
     pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:50:00Z"}}
     gone = read_pod_status(pod, now=NOW)
@@ -212,13 +210,13 @@ def test_a_pod_without_a_node_is_gone_as_soon_as_it_is_to_go() -> None:
     assert (gone.exit.reason, gone.exit.message) == ("Deleted", "its pod was deleted")
 
 
-def test_memory_that_ran_out_while_it_was_stopped_is_told_all_the_same() -> None:
-    end = standings("out-of-memory", asked=True)[-1]
+def test_out_of_memory_while_a_pod_is_stopped_is_reported() -> None:
+    end = states("out-of-memory", asked=True)[-1]
     assert isinstance(end, PodEnded)
     assert end.exit.out_of_memory
 
 
-def test_what_ended_before_it_was_deleted_ended_by_itself() -> None:
+def test_a_pod_that_ended_before_it_was_deleted_ended_by_itself() -> None:
     pod = last_pod("exit-3")
     metadata = {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:40Z", "deletionGracePeriodSeconds": 30}
     end = read_pod_status({**pod, "metadata": metadata}, now=NOW)
@@ -226,7 +224,7 @@ def test_what_ended_before_it_was_deleted_ended_by_itself() -> None:
     assert (end.exit.code, end.exit.reason) == (3, "")
 
 
-def test_a_node_that_does_not_answer_is_given_some_time_and_then_the_pod_is_lost() -> None:
+def test_a_pod_is_lost_when_its_node_has_not_answered_for_some_time() -> None:
     pod = next(each["pod"] for each in SEEN if each["case"] == "on-lost-node")
     overdue_at = (seconds_of("2026-11-15T20:49:23Z") or 0) + 30
     waits = read_pod_status(pod, now=overdue_at - 1)
@@ -238,7 +236,7 @@ def test_a_node_that_does_not_answer_is_given_some_time_and_then_the_pod_is_lost
     assert (lost.exit.seen, lost.container) == (False, "replica")
 
 
-def test_a_pod_that_is_to_go_and_never_goes_is_lost_whoever_deleted_it() -> None:
+def test_a_pod_that_remains_after_its_deletion_is_lost() -> None:
     pod = next(each["pod"] for each in SEEN if each["case"] == "runs")
     pod = {**pod, "metadata": {**pod["metadata"], "deletionTimestamp": "2026-11-15T20:49:00Z"}}
     lost = read_pod_status(pod, now=NOW)
@@ -246,14 +244,14 @@ def test_a_pod_that_is_to_go_and_never_goes_is_lost_whoever_deleted_it() -> None
     assert (lost.exit.reason, lost.exit.message) == ("NodeLost", "its pod was deleted, and node2 does not answer")
 
 
-def test_a_pod_that_vanished_while_it_ran_was_deleted() -> None:
+def test_a_pod_that_disappeared_while_it_ran_was_deleted() -> None:
     pod = last_pod("runs")
     gone = read_pod_status(pod, now=NOW, deleted=True)
     assert isinstance(gone, PodEnded)
     assert (gone.exit.reason, gone.exit.message, gone.exit.seen) == ("Deleted", "its pod was deleted", False)
 
 
-def test_a_pod_that_kueue_holds_back_says_so() -> None:
+def test_a_pod_that_kueue_holds_back_has_that_reason() -> None:
     pod = {
         "spec": {"containers": [{"name": "replica"}], "schedulingGates": [{"name": "kueue.x-k8s.io/admission"}]},
         "status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": "SchedulingGated"}]},
@@ -261,30 +259,30 @@ def test_a_pod_that_kueue_holds_back_says_so() -> None:
     assert read_pod_status(pod, now=NOW) == PodWaiting("Held", "held back by kueue.x-k8s.io/admission")
 
 
-def test_a_pod_of_which_nothing_is_known_yet_waits_without_a_word() -> None:
+def test_a_pod_without_a_status_waits_without_a_reason() -> None:
     assert read_pod_status({}, now=NOW) == PodWaiting()
     assert read_pod_status({"status": {"phase": "Pending"}}, now=NOW) == PodWaiting()
 
 
-def test_what_only_events_say_is_found_there() -> None:
+def test_reasons_that_only_events_contain_are_found() -> None:
     found = {each.name: each for event in EVENTS if (each := read_event(event))}
     quota = "it exceeds the quota q: it asks for requests.cpu=4; used requests.cpu=0 of requests.cpu=1"
     assert found["digits-1-worker-0"] == PodEvent("Job", "digits-1-worker-0", PodWaiting("Quota", quota))
     mount = found["map-missing"].wait
     assert mount.message.startswith("a volume cannot be mounted: ")
     assert mount.message.endswith('configmap "nothere" not found')
-    assert standings("map-missing", trouble=mount)[-1] == mount
+    assert states("map-missing", trouble=mount)[-1] == mount
     claim = found["unbound"].wait
     assert "nosuchclass" in claim.message
-    assert standings("claim-unbound", trouble=claim)[-1] == claim
+    assert states("claim-unbound", trouble=claim)[-1] == claim
 
 
-def test_each_try_to_make_a_pod_over_quota_is_told_alike() -> None:
+def test_each_event_about_an_exceeded_quota_gives_the_same_reason() -> None:
     told = {each.wait for event in EVENTS if event["reason"] == "FailedCreate" and (each := read_event(event))}
     assert len(told) == 1
 
 
-def test_a_pod_that_a_policy_forbids_is_no_matter_of_quota() -> None:
+def test_a_pod_that_a_policy_forbids_is_not_reported_as_a_quota() -> None:
     said = 'Error creating: pods "x-1" is forbidden: violates PodSecurity "restricted:latest": runAsNonRoot != true'
     event = {"reason": "FailedCreate", "message": said, "involvedObject": {"kind": "Job", "name": "x"}}
     found = read_event(event)
@@ -302,11 +300,11 @@ def test_amounts_are_read_as_kubernetes_writes_them(text: str, amount: float) ->
 
 
 @pytest.mark.parametrize("text", [None, "", "much", "-1", "1ii"])
-def test_what_is_no_amount_is_none(text: object) -> None:
+def test_an_invalid_amount_is_none(text: object) -> None:
     assert parse_quantity(text) is None
 
 
-def test_an_image_with_a_short_name_is_known_by_the_whole_one_in_what_is_said_of_it() -> None:
+def test_a_short_image_name_matches_its_full_name_in_messages() -> None:
     text = json.dumps(last_pod("image-unreachable"))
     pod = json.loads(text.replace('"image": "registry.invalid/team/', '"image": "'))
     found = read_pod_status(pod, now=NOW)

@@ -1,4 +1,4 @@
-"""A project's folder becomes parts that an API can carry, and a folder again where they are unpacked."""
+"""A project's folder is packed into parts for the API, and unpacked in a pod."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make(root: Path) -> Path:
 
 
 def carry(packed: PackedProject, folder: Path) -> Path:
-    """The parts as a pod finds them."""
+    """Write the parts as they are mounted in a pod."""
     parts = folder / "parts"
     parts.mkdir(parents=True)
     for content in packed.contents:
@@ -45,7 +45,7 @@ def carry(packed: PackedProject, folder: Path) -> Path:
 def unpack(
     packed: PackedProject, folder: Path, path: str | None = None, peers: str = ""
 ) -> subprocess.CompletedProcess[str]:
-    """Run what the init container runs; with only these programs, if they are named."""
+    """Run the script of the init container; with only the programs of `path` if it is given."""
     parts = carry(packed, folder)
     command = ["sh", str(parts / "ready.sh"), str(parts), str(folder / "project"), str(folder / "runtime")]
     env = {"PATH": path or os.environ["PATH"], "DRUMLINE_PEERS": peers}
@@ -56,7 +56,7 @@ def unpack(
 
 @pytest.fixture
 def bare(tmp_path: Path) -> str:
-    """A PATH as in an image without Python: a shell, tar, gzip, and little else."""
+    """Return a PATH as in an image without Python: a shell, tar, gzip, and little else."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name in ("sh", "tar", "gzip", "cat", "mkdir", "date", "sleep", "tr", "getent"):
@@ -64,22 +64,22 @@ def bare(tmp_path: Path) -> str:
     return str(programs)
 
 
-def test_what_was_packed_is_unpacked_by_python(tmp_path: Path) -> None:
+def test_a_project_is_unpacked_by_python(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
     done = unpack(pack(project), tmp_path / "pod")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert listing(tmp_path / "pod/project") == listing(project)
 
 
-def test_what_was_packed_is_unpacked_without_python(tmp_path: Path, bare: str) -> None:
+def test_a_project_is_unpacked_without_python(tmp_path: Path, bare: str) -> None:
     project = make(tmp_path / "project")
     done = unpack(pack(project), tmp_path / "pod", bare)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert listing(tmp_path / "pod/project") == listing(project)
 
 
-def test_a_python_that_cannot_unpack_is_done_without(tmp_path: Path, bare: str) -> None:
-    """One without zlib, as some that were built by hand; and one of version 2, which is only called `python`."""
+def test_a_python_that_cannot_unpack_is_not_used(tmp_path: Path, bare: str) -> None:
+    """One Python has no zlib; the other is of version 2, and called `python`."""
     program = (
         "import runpy, sys; sys.modules['zlib'] = None; sys.argv = sys.argv[2:];"
         " open(sys.argv[1] + '/tried', 'w').close(); runpy.run_path(sys.argv[0], run_name='__main__')"
@@ -99,7 +99,7 @@ def test_a_python_that_cannot_unpack_is_done_without(tmp_path: Path, bare: str) 
     assert listing(tmp_path / "again/project") == listing(project)
 
 
-def test_an_image_that_can_unpack_nothing_says_so(tmp_path: Path) -> None:
+def test_an_image_without_python_and_tar_gives_an_error(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     done = unpack(pack(make(tmp_path / "project")), tmp_path / "pod", str(tmp_path / "bin"))
     assert done.returncode == 1
@@ -117,7 +117,7 @@ def test_unpacking_again_changes_nothing(tmp_path: Path, bare: str, python: str)
     assert listing(tmp_path / "pod/project") == before
 
 
-def test_the_runtime_travels_along_and_can_be_imported(tmp_path: Path) -> None:
+def test_the_runtime_is_included_and_can_be_imported(tmp_path: Path) -> None:
     assert unpack(pack(None), tmp_path).returncode == 0
     program = (
         "import sys; sys.path.insert(0, sys.argv[1]); import drumline.runtime as r; print(r.is_chief(), r.__file__)"
@@ -140,7 +140,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
     assert pack(second).parts != first.parts
 
 
-def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> None:
+def test_links_are_valid_after_unpacking_or_left_out(tmp_path: Path) -> None:
     project = make(tmp_path / "project")
     (project / "inside").symlink_to(project / "src")
     (project / "src/up").symlink_to("../train.py")
@@ -158,7 +158,7 @@ def test_links_hold_where_they_are_unpacked_or_are_left_out(tmp_path: Path) -> N
     )
 
 
-def test_sockets_and_pipes_are_left_out_and_said(tmp_path: Path) -> None:
+def test_sockets_and_pipes_are_left_out_with_a_warning(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
@@ -169,21 +169,21 @@ def test_sockets_and_pipes_are_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    """By somebody who is not root, in a process of its own."""
+    """Root could read the file: the test changes its effective user."""
     make(tmp_path)
     (tmp_path / "secret").write_text("x")
     (tmp_path / "secret").chmod(0)
     (tmp_path / "closed").mkdir(mode=0)
-    with pytest.raises(InputError, match=r"cannot read closed: Permission denied"), as_nobody(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read closed: Permission denied"), as_other_user(tmp_path):
         pack(tmp_path)
     (tmp_path / "closed").rmdir()
-    with pytest.raises(InputError, match=r"cannot read secret: Permission denied") as caught, as_nobody(tmp_path):
+    with pytest.raises(InputError, match=r"cannot read secret: Permission denied") as caught, as_other_user(tmp_path):
         pack(tmp_path)
     assert ".drumlineignore" in caught.value.hint
 
 
-class as_nobody:  # noqa: N801
-    """Let the kernel judge files as for somebody else, if we are root."""
+class as_other_user:  # noqa: N801
+    """Run as a user without permissions to the files, if this process is root."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -210,7 +210,7 @@ def test_parts_fit_into_objects_of_the_api(tmp_path: Path) -> None:
     assert (tmp_path / "pod/project/weights").read_bytes() == (tmp_path / "weights").read_bytes()
 
 
-def test_what_is_too_large_is_refused_with_what_to_leave_out(tmp_path: Path) -> None:
+def test_a_project_that_is_too_large_is_refused_with_its_largest_files(tmp_path: Path) -> None:
     (tmp_path / "a/deep/data").mkdir(parents=True)
     (tmp_path / "a/deep/data/one").write_bytes(os.urandom(5_000_000))
     (tmp_path / "a/deep/data/two").write_bytes(os.urandom(4_000_000))
@@ -225,14 +225,14 @@ def test_what_is_too_large_is_refused_with_what_to_leave_out(tmp_path: Path) -> 
     assert pack(tmp_path).files == 3
 
 
-def test_a_disk_full_of_data_is_refused_before_anybody_reads_it(tmp_path: Path) -> None:
+def test_a_very_large_project_is_refused_before_it_is_read(tmp_path: Path) -> None:
     with (tmp_path / "images.tar").open("wb") as file:
         file.truncate(1 << 40)
     with pytest.raises(InputError, match=r"the project is 1099\.5 GB in 1 file; at most"):
         pack(tmp_path)
 
 
-def test_who_is_not_known_yet_is_waited_for_and_named(tmp_path: Path, bare: str) -> None:
+def test_a_peer_without_a_name_record_is_waited_for_and_named(tmp_path: Path, bare: str) -> None:
     parts = carry(pack(None), tmp_path)
     command = ["sh", str(parts / "ready.sh"), str(parts), str(tmp_path / "project"), str(tmp_path / "runtime")]
     env = {"PATH": bare, "DRUMLINE_PEERS": "localhost,worker-1.never.invalid"}
@@ -245,7 +245,7 @@ def test_who_is_not_known_yet_is_waited_for_and_named(tmp_path: Path, bare: str)
     assert waiting.returncode in (143, -15)
 
 
-def test_everybody_is_waited_for_and_nobody_twice() -> None:
+def test_all_peers_are_waited_for_and_a_known_one_is_not_resolved_again() -> None:
     clock, asked = [0.0], []
     answers: dict[str, Iterator[bool]] = {"a": iter([True]), "b": iter([False, False, True])}
 
@@ -261,7 +261,7 @@ def test_everybody_is_waited_for_and_nobody_twice() -> None:
 
 
 @pytest.mark.parametrize("has_python", [True, False])
-def test_nobody_is_waited_for_once_somebody_has_ended(tmp_path: Path, bare: str, *, has_python: bool) -> None:
+def test_waiting_ends_when_a_replica_has_ended(tmp_path: Path, bare: str, *, has_python: bool) -> None:
     parts = carry(pack(None), tmp_path)
     command = ["sh", str(parts / "ready.sh"), str(parts), str(tmp_path / "project"), str(tmp_path / "runtime")]
     env = {
@@ -272,11 +272,11 @@ def test_nobody_is_waited_for_once_somebody_has_ended(tmp_path: Path, bare: str,
     with subprocess.Popen([shell, *command[1:]], env=env, stdout=subprocess.PIPE, text=True) as waiting:
         assert waiting.stdout
         assert "waiting for worker-1.never.invalid" in waiting.stdout.readline()
-        (parts / "begun").write_text("somebody has ended")
+        (parts / "begun").write_text("a replica has ended")
     assert waiting.returncode == 0
 
 
-def test_now_and_then_it_says_for_whom_it_waits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_missing_peers_are_printed_every_few_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     clock = [0.0]
 
     def sleep(seconds: float) -> None:

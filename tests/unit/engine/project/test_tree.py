@@ -1,4 +1,4 @@
-"""What belongs to a project, and what is read of it while somebody writes."""
+"""The files of a project, also while they are written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from drumline.engine.project.tree import Entry, read_file, walk_project
 
 
-def test_what_is_never_carried(tmp_path: Path) -> None:
+def test_some_folders_are_never_part_of_a_project(tmp_path: Path) -> None:
     for name in (
         ".git/HEAD",
         "lib/.git",
@@ -25,13 +25,13 @@ def test_what_is_never_carried(tmp_path: Path) -> None:
     assert "lib" in found
 
 
-def test_a_file_that_changes_while_it_is_packed_is_carried_as_it_was_at_one_moment(tmp_path: Path) -> None:
+def test_a_file_that_changes_while_it_is_packed_is_read_in_one_consistent_state(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"first\n")
     changes = 0
 
-    def look(descriptor: int) -> os.stat_result:
-        """Somebody writes between every two looks, for a while."""
+    def stat(descriptor: int) -> os.stat_result:
+        """Append to the file before each of the next `changes` calls, then return its status."""
         nonlocal changes
         if changes:
             changes -= 1
@@ -40,13 +40,13 @@ def test_a_file_that_changes_while_it_is_packed_is_carried_as_it_was_at_one_mome
         return os.fstat(descriptor)
 
     changes = 100
-    assert read_file(tmp_path, Entry("log", "file"), look) == (b"first\n" + 5 * b"more\n", False)
+    assert read_file(tmp_path, Entry("log", "file"), stat) == (b"first\n" + 5 * b"more\n", False)
     log.write_bytes(b"first\n")
     changes = 3
-    assert read_file(tmp_path, Entry("log", "file"), look) == (b"first\n" + 3 * b"more\n", True)
+    assert read_file(tmp_path, Entry("log", "file"), stat) == (b"first\n" + 3 * b"more\n", True)
 
 
-def test_a_file_that_is_gone_by_then_is_not_missed(tmp_path: Path) -> None:
+def test_a_file_that_was_removed_meanwhile_is_no_error(tmp_path: Path) -> None:
     assert read_file(tmp_path, Entry("gone", "file")) is None
     os.mkfifo(tmp_path / "pipe")
     assert read_file(tmp_path, Entry("pipe", "file")) is None

@@ -1,4 +1,4 @@
-"""A supervisor waits for places as long as that is soon; then it is told when they are there."""
+"""A supervisor waits for a placement for a short time; later it is notified when the placement exists."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PLACED = HostPlacement(
 
 
 class Slow(PlacementRequest):
-    """Hosts that answer when they are allowed to."""
+    """A placement request that is answered when the test allows it."""
 
     may = asyncio.Event()
     error = cast("Exception | None", None)
@@ -43,7 +43,7 @@ class Slow(PlacementRequest):
 
 
 class Up(HostConnection):
-    """A host that answers, and has a core."""
+    """A host that answers, with one CPU core."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         super().__init__(host, hosts, asyncio.Queue())
@@ -51,77 +51,77 @@ class Up(HostConnection):
         self._connected.set()
 
 
-class Story:
-    """AttemptPlacements of a run, with what they told, and whoever is asked for them."""
+class Scenario:
+    """AttemptPlacements of a run, with a host that answers requests and the events that were reported."""
 
     def __init__(self, folder: Path, patience_seconds: float) -> None:
-        self.told: list[Event] = []
+        self.reported: list[Event] = []
         self.loop = SteppedLoop()
-        self.places = AttemptPlacements(folder, self.told.append, patience_seconds)
+        self.placements = AttemptPlacements(folder, self.reported.append, patience_seconds)
         hosts = Hosts((Host("a"),))
         self.connection = HostConnection(hosts.all[0], hosts, asyncio.Queue())
         self.request = Slow(plan_of("roles: {worker: 1}\nengine: {ssh: [a]}"), {"a": self.connection}, (), 60.0)
         Slow.may, Slow.error = asyncio.Event(), None
 
     def ask(self, attempt: int) -> tuple[HostPlacement, Sequence[str]]:
-        return self.loop.wait(self.places.ask(attempt, self.request))
+        return self.loop.wait(self.placements.ask(attempt, self.request))
 
     def answer(self) -> None:
         self.request.may.set()
 
-    def until_told(self) -> None:
+    def wait_for_event(self) -> None:
         self.answer()
-        while not self.told:
+        while not self.reported:
             self.loop.turn()
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Iterator[Story]:
-    story = Story(tmp_path, patience_seconds=0.01)
-    yield story
-    story.places.close()
-    story.loop.turn()
+def scenario(tmp_path: Path) -> Iterator[Scenario]:
+    scenario = Scenario(tmp_path, patience_seconds=0.01)
+    yield scenario
+    scenario.placements.close()
+    scenario.loop.turn()
 
 
-def test_an_answer_that_comes_soon_is_waited_for(tmp_path: Path) -> None:
-    story = Story(tmp_path, patience_seconds=60.0)
-    story.answer()
-    assert story.ask(0) == (PLACED, ["attempt 0"])
-    assert story.places.get(0) == PLACED
-    assert story.told == []
+def test_an_early_answer_is_waited_for(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, patience_seconds=60.0)
+    scenario.answer()
+    assert scenario.ask(0) == (PLACED, ["attempt 0"])
+    assert scenario.placements.get(0) == PLACED
+    assert scenario.reported == []
 
 
-def test_one_that_takes_long_is_told_when_it_is_there_and_not_asked_for_again(story: Story, tmp_path: Path) -> None:
+def test_a_late_answer_is_reported_and_not_requested_again(scenario: Scenario, tmp_path: Path) -> None:
     with pytest.raises(MustWait, match="waits for a to answer"):
-        story.ask(2)
+        scenario.ask(2)
     with pytest.raises(MustWait):
-        story.ask(2)
-    assert story.places.get(2) is None
-    story.until_told()
-    assert story.told == [RoomFound(2)]
-    assert story.ask(2) == (PLACED, ["attempt 2"])
-    assert AttemptPlacements(tmp_path, story.told.append).get(2) == PLACED
+        scenario.ask(2)
+    assert scenario.placements.get(2) is None
+    scenario.wait_for_event()
+    assert scenario.reported == [RoomFound(2)]
+    assert scenario.ask(2) == (PLACED, ["attempt 2"])
+    assert AttemptPlacements(tmp_path, scenario.reported.append).get(2) == PLACED
 
 
-def test_what_goes_wrong_is_raised_to_whoever_asks_then_and_the_next_question_is_a_new_one(story: Story) -> None:
+def test_an_error_is_raised_at_the_next_call_and_the_call_after_that_is_a_new_request(scenario: Scenario) -> None:
     Slow.error = HostMustWait("a", "a has no room")
     with pytest.raises(MustWait, match="to answer"):
-        story.ask(0)
-    story.until_told()
+        scenario.ask(0)
+    scenario.wait_for_event()
     with pytest.raises(HostMustWait, match="a has no room"):
-        story.ask(0)
+        scenario.ask(0)
     Slow.error = EngineError("the disk of a is full")
     with pytest.raises(EngineError, match="the disk of a is full"):
-        story.ask(0)
+        scenario.ask(0)
 
 
-def test_a_host_that_is_known_to_be_away_is_named_with_the_reason(story: Story) -> None:
-    story.connection.trouble = UnreachableError("a cannot be reached: connection refused")
+def test_a_host_that_is_not_connected_is_named_with_the_reason(scenario: Scenario) -> None:
+    scenario.connection.trouble = UnreachableError("a cannot be reached: connection refused")
     with pytest.raises(MustWait, match=r"waits for a to answer \(a cannot be reached: connection refused\)"):
-        story.ask(0)
+        scenario.ask(0)
 
 
-def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_without() -> None:
+def test_a_run_waits_for_a_host_that_is_being_prepared_only_if_it_needs_it() -> None:
     hosts = Hosts((Host("a"), Host("b")))
     connections = {host.name: Up(host, hosts) for host in hosts.all}
     plan = plan_of("roles: {worker: 2}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}")
@@ -132,5 +132,5 @@ def test_a_line_waits_for_a_host_that_is_being_prepared_only_if_it_does_not_fit_
     with pytest.raises(InputError, match="without b: prepare is not done on b"):
         asyncio.run(request.replace(failed={"b"}).place(0))
     alone = request.replace(plan=plan_of("roles: {worker: 1}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}"))
-    with pytest.raises(UnreachableError, match="a does not answer"):  # when it is asked for a place
+    with pytest.raises(UnreachableError, match="a does not answer"):  # when a placement is requested
         asyncio.run(alone.place(0))

@@ -1,4 +1,4 @@
-"""What a command on a host says is read within limits, in memory and in time."""
+"""Output of a command on a host is read within limits of memory and time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 class Stream:
-    """A stream of pieces, and then of silence, or of its end."""
+    """A stream of pieces that then ends or stays silent."""
 
     def __init__(self, pieces: Iterator[bytes], *, ends: bool = True) -> None:
         self._pieces = pieces
@@ -33,7 +33,7 @@ class Stream:
 
 
 class Process:
-    """A command as asyncssh knows it."""
+    """A process with the interface of asyncssh."""
 
     def __init__(self, out: Stream, err: Stream) -> None:
         self.stdout, self.stderr, self.stdin = out, err, self
@@ -61,7 +61,7 @@ def channel(out: Iterator[bytes], *err: bytes) -> SshChannel:
     return SshChannel(cast("Any", Process(Stream(out), Stream(iter(err)))), "h1")
 
 
-def test_lines_and_bytes_come_as_they_were_said() -> None:
+def test_lines_and_bytes_are_read_as_they_were_written() -> None:
     async def go() -> None:
         spoken = channel(iter((b"on", b"e\ntw", b"o\nabc", b"def", b"rest")))
         assert await spoken.readline(100) == b"one\n"
@@ -82,12 +82,12 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     assert peak < 8 * MIB
 
 
-def test_a_connection_that_ends_too_early_is_broken() -> None:
+def test_a_connection_that_ends_early_is_broken() -> None:
     with pytest.raises(UnreachableError, match="the connection to h1 broke"):
         asyncio.run(channel(iter((b"abc",))).readexactly(4))
 
 
-def test_only_the_end_of_complaints_is_kept() -> None:
+def test_only_the_end_of_stderr_is_kept() -> None:
     said = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").stderr_tail())
     assert said.endswith("last words")
     assert len(said) < 1 << 15

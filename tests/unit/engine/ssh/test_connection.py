@@ -1,4 +1,4 @@
-"""The way to a host, when it breaks: whoever waits is told, nobody complains, and it is tried again."""
+"""A broken connection to a host: waiting callers get an error, no task is left behind, and it is retried."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from scaffold.waiting import PATIENCE_SECONDS
 HOST = Host("h1")
 
 
-class Mute:
-    """An agent that hears and says nothing, until the connection breaks."""
+class SilentChannel:
+    """The channel of an agent that sends nothing, until the connection breaks."""
 
-    def __init__(self, last: bytes = b"", *, is_deaf: bool = False) -> None:
+    def __init__(self, last: bytes = b"", *, blocks_writes: bool = False) -> None:
         self._last = last
-        self._is_deaf = is_deaf
+        self._blocks_writes = blocks_writes
         self._broken = asyncio.Event()
         self.asked = asyncio.Event()
 
@@ -42,7 +42,7 @@ class Mute:
     async def write(self, data: bytes) -> None:
         del data
         self.asked.set()
-        if self._is_deaf:
+        if self._blocks_writes:
             await self._broken.wait()
             raise UnreachableError("the connection to h1 broke")
 
@@ -59,19 +59,19 @@ class Mute:
         self.cut()
 
 
-class Door(HostConnection):
-    """A way on which somebody is let in, or not, as a test likes."""
+class ScriptedConnection(HostConnection):
+    """A connection that opens as the test says."""
 
-    def __init__(self, come_in: Callable[[Door], Awaitable[None]]) -> None:
+    def __init__(self, open_connection: Callable[[ScriptedConnection], Awaitable[None]]) -> None:
         hosts = Hosts((HOST,), "unique", "tester", None)
         self.inbox: Inbox = asyncio.Queue()
         super().__init__(HOST, hosts, self.inbox)
-        self._come_in = come_in
+        self._open_connection = open_connection
 
     async def _open(self) -> None:
-        await self._come_in(self)
+        await self._open_connection(self)
 
-    def hear_from(self, channel: Mute) -> None:
+    def read_from(self, channel: SilentChannel) -> None:
         self._read_from(cast("Channel", channel))
 
     def received(self) -> list[Report]:
@@ -80,18 +80,18 @@ class Door(HostConnection):
         return [each.report for each in messages if isinstance(each, Received)]
 
 
-def meet(go: Callable[[], Awaitable[None]]) -> list[str]:
-    """What asyncio has to complain of."""
-    complaints: list[str] = []
+def run_watched(go: Callable[[], Awaitable[None]]) -> list[str]:
+    """Run a coroutine; return the errors that asyncio reported about its tasks."""
+    errors: list[str] = []
 
     async def watched() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, about: complaints.append(str(about["message"])))
+        asyncio.get_running_loop().set_exception_handler(lambda _, about: errors.append(str(about["message"])))
         await go()
         gc.collect()
 
     asyncio.run(watched())
     gc.collect()
-    return complaints
+    return errors
 
 
 async def end(task: asyncio.Future[None]) -> None:
@@ -100,81 +100,83 @@ async def end(task: asyncio.Future[None]) -> None:
         await task
 
 
-@pytest.mark.parametrize("is_deaf", [False, True])
+@pytest.mark.parametrize("blocks_writes", [False, True])
 @pytest.mark.parametrize("last", [b"", b'{"do": "ans'])
-def test_who_waits_for_an_answer_when_a_connection_breaks_is_told_and_nobody_complains(
-    last: bytes, *, is_deaf: bool
+def test_a_caller_that_waits_for_an_answer_gets_an_error_when_the_connection_breaks(
+    last: bytes, *, blocks_writes: bool
 ) -> None:
     async def go() -> None:
-        mute = Mute(last, is_deaf=is_deaf)
+        channel = SilentChannel(last, blocks_writes=blocks_writes)
 
-        async def come_in(door: Door) -> None:
-            door.hear_from(mute)
-            await door.ask({"do": "open"}, Done)
+        async def open_connection(connection: ScriptedConnection) -> None:
+            connection.read_from(channel)
+            await connection.ask({"do": "open"}, Done)
 
-        door = Door(come_in)
-        keeping = asyncio.ensure_future(door.run())
-        await mute.asked.wait()
-        asked = asyncio.ensure_future(door.ask({"do": "clock"}, Done))
+        connection = ScriptedConnection(open_connection)
+        running = asyncio.ensure_future(connection.run())
+        await channel.asked.wait()
+        asked = asyncio.ensure_future(connection.ask({"do": "clock"}, Done))
         await asyncio.sleep(0)
-        mute.cut()
+        channel.cut()
         with pytest.raises(UnreachableError, match="the connection to h1 broke"):
             await asked
-        await end(keeping)
+        await end(running)
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
-def test_who_waits_for_a_host_has_it_tried_again_at_once() -> None:
+def test_a_caller_that_waits_for_a_host_has_the_connection_retried_at_once() -> None:
     tries: list[bool] = []
 
-    async def come_in(door: Door) -> None:
+    async def open_connection(connection: ScriptedConnection) -> None:
         tries.append(True)
         if len(tries) < 9:
-            asyncio.get_running_loop().call_soon(lambda: waiting.append(asyncio.ensure_future(door.wait_connected(60))))
+            asyncio.get_running_loop().call_soon(
+                lambda: waiting.append(asyncio.ensure_future(connection.wait_connected(60)))
+            )
             raise UnreachableError("h1 does not answer")
-        door.hear_from(Mute())
+        connection.read_from(SilentChannel())
 
     waiting: list[asyncio.Future[bool]] = []
 
     async def go() -> None:
-        door = Door(come_in)
-        keeping = asyncio.ensure_future(door.run())
-        assert await door.wait_connected(15)  # all pauses together are longer
+        connection = ScriptedConnection(open_connection)
+        running = asyncio.ensure_future(connection.run())
+        assert await connection.wait_connected(15)  # all pauses together are longer
         assert all(await asyncio.gather(*waiting))
-        await end(keeping)
+        await end(running)
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
-def test_a_host_that_has_let_us_in_is_waited_for_and_counts_as_heard_until_nothing_comes_of_it() -> None:
+def test_a_host_that_accepted_the_login_counts_as_reachable_until_the_attempt_fails() -> None:
     async def go() -> None:
         inside, may_begin = asyncio.Event(), asyncio.Event()
-        mute = Mute()
+        channel = SilentChannel()
 
-        async def come_in(door: Door) -> None:
-            door.shell = cast("Shell", Any)
-            door._let_in_at = door.heard_at + 1000
+        async def open_connection(connection: ScriptedConnection) -> None:
+            connection.shell = cast("Shell", Any)
+            connection._let_in_at = connection.heard_at + 1000
             inside.set()
             await may_begin.wait()
-            door.shell = None
-            door.hear_from(mute)
+            connection.shell = None
+            connection.read_from(channel)
 
-        door = Door(come_in)
-        before = door.answered_at
-        keeping = asyncio.ensure_future(door.run())
+        connection = ScriptedConnection(open_connection)
+        before = connection.answered_at
+        running = asyncio.ensure_future(connection.run())
         await inside.wait()
-        assert door.answered_at == before + 1000
+        assert connection.answered_at == before + 1000
         asyncio.get_running_loop().call_later(0.1, may_begin.set)
-        assert await door.wait_connected(0)
-        assert door.answered_at == before
-        await end(keeping)
+        assert await connection.wait_connected(0)
+        assert connection.answered_at == before
+        await end(running)
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
-class Speaker:
-    """An agent that answers each question as a test likes, and says what is to be said before that."""
+class AnsweringChannel:
+    """The channel of an agent with a given answer to each request, and data before it."""
 
     def __init__(self, *spoken: bytes, answer: bytes = b"", has_end: bool = False) -> None:
         self._unheard = asyncio.Queue[bytes]()
@@ -228,23 +230,23 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
 )
 def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spoken: bytes) -> None:
     async def go() -> None:
-        opened: list[Door] = []
+        opened: list[ScriptedConnection] = []
 
-        async def come_in(door: Door) -> None:
-            opened.append(door)
-            door.hear_from(cast("Any", Speaker(spoken, EVENT)))
+        async def open_connection(connection: ScriptedConnection) -> None:
+            opened.append(connection)
+            connection.read_from(cast("Any", AnsweringChannel(spoken, EVENT)))
 
-        door = Door(come_in)
-        await asyncio.wait_for(door.run(), PATIENCE_SECONDS)
+        connection = ScriptedConnection(open_connection)
+        await asyncio.wait_for(connection.run(), PATIENCE_SECONDS)
         assert len(opened) == 3
-        assert door.is_broken
-        assert not door.is_up
-        assert isinstance(door.trouble, MalformedError)
-        assert "h1 has sent something" in door.trouble.message
-        assert not await door.wait_connected(60)
-        assert not door.received()
+        assert connection.is_broken
+        assert not connection.is_up
+        assert isinstance(connection.trouble, MalformedError)
+        assert "h1 has sent something" in connection.trouble.message
+        assert not await connection.wait_connected(60)
+        assert not connection.received()
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
 @pytest.mark.parametrize(
@@ -258,44 +260,44 @@ def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spo
 )
 def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
     async def go() -> None:
-        async def come_in(door: Door) -> None:
-            door._numbers = count()
-            door.hear_from(cast("Any", Speaker(answer=answer)))
-            await door.ask({"do": "clock"}, ClockAnswer)
+        async def open_connection(connection: ScriptedConnection) -> None:
+            connection._numbers = count()
+            connection.read_from(cast("Any", AnsweringChannel(answer=answer)))
+            await connection.ask({"do": "clock"}, ClockAnswer)
 
-        door = Door(come_in)
-        await asyncio.wait_for(door.run(), PATIENCE_SECONDS)
-        assert door.is_broken
+        connection = ScriptedConnection(open_connection)
+        await asyncio.wait_for(connection.run(), PATIENCE_SECONDS)
+        assert connection.is_broken
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
-def test_a_host_has_a_question_wait_only_for_a_place() -> None:
+def test_only_a_placement_request_may_be_told_to_wait() -> None:
     async def go() -> None:
         answer = b'{"do": "answer", "id": 0, "error": "MustWait", "message": "waits"}\n'
         for do, error in (("place", MustWait), ("usage", EngineError), ("clock", EngineError)):
-            door = Door(lambda _: asyncio.sleep(0))
-            door.hear_from(cast("Any", Speaker(answer=answer)))
+            connection = ScriptedConnection(lambda _: asyncio.sleep(0))
+            connection.read_from(cast("Any", AnsweringChannel(answer=answer)))
             with pytest.raises(error, match="h1: waits"):
-                await door.ask({"do": do}, Done)
-            door._close()
+                await connection.ask({"do": do}, Done)
+            connection._close()
 
-    assert meet(go) == []
+    assert run_watched(go) == []
 
 
-def test_others_have_their_turn_while_a_host_says_much() -> None:
+def test_other_tasks_run_while_a_host_sends_much() -> None:
     piece = b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
 
     async def go() -> None:
         heard: list[Report] = []
         turns = 0
-        door = Door(lambda _: asyncio.sleep(0))
-        door.hear_from(cast("Any", Speaker(*[piece] * 100)))
+        connection = ScriptedConnection(lambda _: asyncio.sleep(0))
+        connection.read_from(cast("Any", AnsweringChannel(*[piece] * 100)))
         while len(heard) < 100:
             turns += 1
             await asyncio.sleep(0)
-            heard += door.received()
+            heard += connection.received()
         assert turns >= 100
-        door._close()
+        connection._close()
 
-    assert meet(go) == []
+    assert run_watched(go) == []

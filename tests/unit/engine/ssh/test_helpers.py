@@ -1,4 +1,4 @@
-"""A helper on several hosts is told of as one: its log, its start, its end."""
+"""A helper on several hosts is reported as one: one log, one start, one exit."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from scaffold.plans import plan_of
 INCARNATION = Incarnation(ReplicaId("prepare", 0), 0, 0)
 
 
-class Story:
-    """Helpers of one run, and what they reported."""
+class Scenario:
+    """Helpers of one run, and the events that they reported."""
 
     def __init__(self, folder: Path, hosts: Sequence[str] = ("a", "b")) -> None:
         folder.mkdir(exist_ok=True)
         self.folder = folder
-        self.told: list[Event] = []
-        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.told.append)
+        self.reported: list[Event] = []
+        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.reported.append)
         self.hosts = hosts
-        self.joined: list[tuple[str, Exit]] = []  # what ended on hosts that came late
+        self.joined: list[tuple[str, Exit]] = []  # exits on hosts that connected late
 
     def begin(self) -> None:
         for host in self.helpers.begin(INCARNATION, self.hosts):
@@ -57,7 +57,7 @@ class Story:
 
     @property
     def ends(self) -> list[Exit]:
-        return [event.exit for event in self.told if isinstance(event, ReplicaExited)]
+        return [event.exit for event in self.reported if isinstance(event, ReplicaExited)]
 
     @property
     def lines(self) -> list[str]:
@@ -65,90 +65,90 @@ class Story:
 
 
 @pytest.fixture
-def story(tmp_path: Path) -> Story:
-    story = Story(tmp_path)
-    story.begin()
-    return story
+def scenario(tmp_path: Path) -> Scenario:
+    scenario = Scenario(tmp_path)
+    scenario.begin()
+    return scenario
 
 
-def test_it_starts_once_and_ends_when_it_has_on_every_host(story: Story) -> None:
+def test_a_helper_starts_once_and_ends_when_it_has_ended_on_every_host(scenario: Scenario) -> None:
     for host in ("a", "b"):
-        story.start(host, 4711)
-    assert story.told == [
+        scenario.start(host, 4711)
+    assert scenario.reported == [
         ReplicaStarted(INCARNATION.replica, INCARNATION.attempt, INCARNATION.incarnation, 4711, note="on 2 hosts")
     ]
-    story.end("a", Exit(0))
-    assert not story.ends
-    story.end("b", Exit(0))
-    assert story.ends == [Exit(0)]
+    scenario.end("a", Exit(0))
+    assert not scenario.ends
+    scenario.end("b", Exit(0))
+    assert scenario.ends == [Exit(0)]
 
 
-def test_lines_of_all_hosts_are_in_one_log_each_whole_and_with_its_host(story: Story) -> None:
-    story.log("a", 0, "one\ntw")
-    story.log("b", 0, "uno\n")
-    story.log("a", 6, "o\nno end")
-    story.end("a", Exit(0))
-    assert story.lines == ["a: one", "b: uno", "a: two", "a: no end"]
+def test_lines_of_all_hosts_are_in_one_log_each_whole_and_with_its_host(scenario: Scenario) -> None:
+    scenario.log("a", 0, "one\ntw")
+    scenario.log("b", 0, "uno\n")
+    scenario.log("a", 6, "o\nno end")
+    scenario.end("a", Exit(0))
+    assert scenario.lines == ["a: one", "b: uno", "a: two", "a: no end"]
 
 
-def test_what_a_host_says_again_after_a_break_is_not_doubled(story: Story) -> None:
-    story.log("a", 0, "one\ntwo\n")
-    story.log("a", 4, "two\nthree\n")
-    assert story.lines == ["a: one", "a: two", "a: three"]
-    assert next(story.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 14}
+def test_output_that_a_host_sends_again_is_not_repeated(scenario: Scenario) -> None:
+    scenario.log("a", 0, "one\ntwo\n")
+    scenario.log("a", 4, "two\nthree\n")
+    assert scenario.lines == ["a: one", "a: two", "a: three"]
+    assert next(scenario.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 14}
 
 
-def test_one_host_alone_has_its_log_as_it_is(tmp_path: Path) -> None:
-    story = Story(tmp_path, ("a",))
-    story.begin()
-    story.log("a", 0, "one\n")
-    story.end("a", Exit(3))
-    assert story.lines == ["one"]
-    assert story.ends == [Exit(3)]
+def test_the_log_of_a_single_host_is_unchanged(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path, ("a",))
+    scenario.begin()
+    scenario.log("a", 0, "one\n")
+    scenario.end("a", Exit(3))
+    assert scenario.lines == ["one"]
+    assert scenario.ends == [Exit(3)]
 
 
-def test_the_first_that_fails_ends_the_others_and_is_the_cause(story: Story) -> None:
-    assert [each["do"] for each in story.helpers.orders("b")] == ["prepare"]
-    helper = story.helpers.given(INCARNATION, "a")
+def test_the_first_that_fails_ends_the_others_and_is_the_cause(scenario: Scenario) -> None:
+    assert [each["do"] for each in scenario.helpers.orders("b")] == ["prepare"]
+    helper = scenario.helpers.given(INCARNATION, "a")
     assert helper
-    assert story.helpers.end_part(helper, "a", Exit(3)) == PartEnded("a", Exit(3), to_stop=frozenset({"b"}))
-    assert [each["do"] for each in story.helpers.orders("b")] == ["stop"]
-    assert not story.ends
-    story.end("b", Exit(None, 9))
-    assert story.ends == [Exit(3, message="on a")]
+    assert scenario.helpers.end_part(helper, "a", Exit(3)) == PartEnded("a", Exit(3), to_stop=frozenset({"b"}))
+    assert [each["do"] for each in scenario.helpers.orders("b")] == ["stop"]
+    assert not scenario.ends
+    scenario.end("b", Exit(None, 9))
+    assert scenario.ends == [Exit(3, message="on a")]
 
 
-def test_a_host_that_had_not_begun_when_another_failed_is_not_the_cause(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    story.helpers.begin(INCARNATION, ("a", "b"))
-    story.helpers.go(INCARNATION, "b", "plan of b")
-    story.end("b", Exit(3))
-    assert story.ends == [Exit(3, message="on b")]
+def test_a_host_that_had_not_started_when_another_failed_is_not_the_cause(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path)
+    scenario.helpers.begin(INCARNATION, ("a", "b"))
+    scenario.helpers.go(INCARNATION, "b", "plan of b")
+    scenario.end("b", Exit(3))
+    assert scenario.ends == [Exit(3, message="on b")]
 
-    other = Story(tmp_path / "other")
+    other = Scenario(tmp_path / "other")
     other.begin()
     other.end("b", Exit(3))
-    other.end("a", NEVER_STARTED)  # the word to stop came there before it had begun
+    other.end("a", NEVER_STARTED)  # the stop request arrived before it had started
     assert other.ends == [Exit(3, message="on b")]
 
 
-def test_a_host_that_cannot_begin_or_is_lost_is_named(tmp_path: Path) -> None:
-    story = Story(tmp_path)
-    for host in story.helpers.begin(INCARNATION, ("a", "b")):
-        assert story.helpers.waits(INCARNATION, host)
-    story.helpers.refuse(INCARNATION, "a", "the disk of a is full")
-    assert story.ends == [Exit(message="the disk of a is full")]
+def test_a_host_that_cannot_start_or_is_lost_is_named(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path)
+    for host in scenario.helpers.begin(INCARNATION, ("a", "b")):
+        assert scenario.helpers.waits(INCARNATION, host)
+    scenario.helpers.refuse(INCARNATION, "a", "the disk of a is full")
+    assert scenario.ends == [Exit(message="the disk of a is full")]
 
-    other = Story(tmp_path / "other")
+    other = Scenario(tmp_path / "other")
     other.begin()
     other.end("a", Exit(0))
     other.helpers.lose("b", Exit(message="the host b has not answered", reason="HostLost"))
     assert [(each.reason, each.message) for each in other.ends] == [("HostLost", "the host b has not answered")]
 
 
-def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path) -> None:
-    story.log("a", 0, "one\ntw")
-    again = Story(tmp_path, ("a", "b", "c"))  # a host more answers by now
+def test_a_supervisor_that_returns_continues_where_the_helper_is(scenario: Scenario, tmp_path: Path) -> None:
+    scenario.log("a", 0, "one\ntw")
+    again = Scenario(tmp_path, ("a", "b", "c"))  # another host answers by now
     assert list(again.helpers.begin(INCARNATION, again.hosts)) == ["a", "b"]
     again.helpers.go(INCARNATION, "a", "plan of a")
     assert next(again.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 6}
@@ -158,27 +158,27 @@ def test_whoever_comes_back_takes_it_up_where_it_is(story: Story, tmp_path: Path
     for host in ("a", "b"):
         again.end(host, Exit(0))
 
-    third = Story(tmp_path)
+    third = Scenario(tmp_path)
     third.begin()
     assert third.ends == [Exit(0)]
 
 
-def test_whoever_comes_back_may_stop_it_at_once(story: Story, tmp_path: Path) -> None:
-    again = Story(tmp_path)
+def test_a_supervisor_that_returns_can_stop_the_helper_at_once(scenario: Scenario, tmp_path: Path) -> None:
+    again = Scenario(tmp_path)
     assert again.helpers.stop(INCARNATION, 5.0) == {"a", "b"}
     assert [each["do"] for host in ("a", "b") for each in again.helpers.orders(host)] == ["stop", "stop"]
-    nobody = Story(tmp_path / "empty")
-    nobody.helpers.stop(INCARNATION, 5.0)
-    assert [each.message for each in nobody.ends] == ["it was never started"]
+    empty = Scenario(tmp_path / "empty")
+    empty.helpers.stop(INCARNATION, 5.0)
+    assert [each.message for each in empty.ends] == ["it was never started"]
 
 
-class Late(Story):
-    """A build and a preparation on `a`; `b` was away, and comes when it is said to."""
+class LateHost(Scenario):
+    """A build and a preparation on `a`; `b` was not connected, and connects later."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, ("a",))
         names = (BUILD.replica, INCARNATION.replica)
-        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.told.append, names)
+        self.helpers = Helpers(folder, SimulatedTimeLoop(100.0), self.reported.append, names)
 
     def work(self, incarnation: Incarnation, *, on: str = "a", code: int = 0) -> None:
         for host in self.helpers.begin(incarnation, (on,)) if on == "a" else (on,):
@@ -191,30 +191,30 @@ class Late(Story):
 BUILD = Incarnation(ReplicaId("build", 0), 0, 0)
 
 
-def test_a_host_that_comes_while_the_others_work_works_with_them(tmp_path: Path) -> None:
-    late = Late(tmp_path)
+def test_a_host_that_connects_while_the_helper_runs_runs_it_too(tmp_path: Path) -> None:
+    late = LateHost(tmp_path)
     late.work(BUILD, code=0)
     late.begin()
-    late.helpers.join("b")  # the build is first, and is done elsewhere
+    late.helpers.join("b")  # the build is first, and has ended on the other host
     late.work(BUILD, on="b")
     assert late.helpers.join("b") == INCARNATION
     late.helpers.go(INCARNATION, "b", "plan of b")
     late.end("a", Exit(0))
-    assert [end.replica for end in late.told if isinstance(end, ReplicaExited)] == [BUILD.replica]
+    assert [end.replica for end in late.reported if isinstance(end, ReplicaExited)] == [BUILD.replica]
     late.end("b", Exit(0))
     assert late.ends == [Exit(0), Exit(0)]
     assert not late.helpers.unready("b")
 
 
-def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_other(tmp_path: Path) -> None:
-    late = Late(tmp_path)
+def test_a_host_that_connects_late_runs_all_helpers_one_after_the_other(tmp_path: Path) -> None:
+    late = LateHost(tmp_path)
     late.work(BUILD)
     late.work(INCARNATION)
     assert late.helpers.unready("b") == "build is not done on b, which was away when it began"
     assert not late.helpers.unready("a")
     assert late.helpers.join("a") is None
     assert late.helpers.join("b") == BUILD
-    assert late.helpers.join("b") is None  # it is at work
+    assert late.helpers.join("b") is None  # it runs
     assert late.helpers.living("b") == [BUILD]
     late.work(BUILD, on="b")
     assert late.helpers.join("b") == INCARNATION
@@ -226,13 +226,13 @@ def test_a_host_that_comes_late_does_all_that_was_done_before_one_after_the_othe
     assert late.joined == [("b", Exit(0)), ("b", Exit(0))]
     assert not late.helpers.unready("b")
     assert late.helpers.join("b") is None
-    assert late.ends == [Exit(0), Exit(0)]  # those of the first host, which nobody hears of again
+    assert late.ends == [Exit(0), Exit(0)]  # those of the first host only
     assert late.lines == ["b: made"]
-    assert not Late(tmp_path).helpers.unready("b")  # whoever comes back knows
+    assert not LateHost(tmp_path).helpers.unready("b")  # also for a supervisor that returns
 
 
-def test_what_fails_late_keeps_that_host_out_and_changes_nothing_else(tmp_path: Path) -> None:
-    late = Late(tmp_path)
+def test_a_failure_on_a_late_host_excludes_this_host_only(tmp_path: Path) -> None:
+    late = LateHost(tmp_path)
     late.work(BUILD)
     late.work(INCARNATION)
     late.helpers.join("b")
@@ -242,18 +242,18 @@ def test_what_fails_late_keeps_that_host_out_and_changes_nothing_else(tmp_path: 
     assert not late.helpers.has_failed("a")
     assert late.helpers.join("b") is None
     assert late.ends == [Exit(0), Exit(0)]
-    assert Late(tmp_path).helpers.join("b") == BUILD  # whoever takes the run up tries once more
+    assert LateHost(tmp_path).helpers.join("b") == BUILD  # a supervisor that returns tries once more
 
 
-def test_nobody_makes_up_for_what_failed_everywhere(tmp_path: Path) -> None:
-    late = Late(tmp_path)
+def test_a_helper_that_has_failed_is_not_repeated_on_a_late_host(tmp_path: Path) -> None:
+    late = LateHost(tmp_path)
     late.work(BUILD, code=3)
     assert [late.helpers.unready(host) for host in ("a", "b")] == ["", ""]
     assert late.helpers.join("b") is None
 
 
-def test_a_host_that_is_lost_while_it_makes_up_for_it_begins_again_when_it_comes(tmp_path: Path) -> None:
-    late = Late(tmp_path)
+def test_a_late_host_that_is_lost_starts_again_when_it_connects(tmp_path: Path) -> None:
+    late = LateHost(tmp_path)
     late.work(BUILD)
     late.helpers.join("b")
     gone = Exit(message="gone", reason="HostLost")
@@ -262,14 +262,14 @@ def test_a_host_that_is_lost_while_it_makes_up_for_it_begins_again_when_it_comes
     assert late.helpers.join("b") == BUILD
 
 
-def test_secrets_of_what_is_prepared_are_those_of_this_machine() -> None:
+def test_secrets_of_helpers_are_those_of_this_machine() -> None:
     plan = plan_of("data: {path: d, prepare: fetch}\nenv: {TOKEN: {from: MY_TOKEN}, OTHER: x}\nengine: {ssh: [a]}")
     assert filled(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}
     with pytest.raises(EngineError, match="the secret MY_TOKEN is not set"):
         filled(plan, {})
 
 
-def test_hosts_that_prepare_are_not_told_the_variables_of_replicas() -> None:
+def test_hosts_that_run_helpers_do_not_receive_the_variables_of_replicas() -> None:
     roles = "roles: {worker: {replicas: 1, env: {PASSWORD: sesame}}, ps: 1}"
     plan = plan_of(f"data: {{path: d, prepare: fetch}}\n{roles}\nengine: {{ssh: [a]}}")
     assert "sesame" in plan_to_json(plan)

@@ -1,4 +1,4 @@
-"""The hosts of a plan: what a spec says of them, and what the command line puts in their place."""
+"""The hosts of a plan, from the spec and from the command line."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_hosts_are_told_what_their_block_says() -> None:
+def test_hosts_have_the_options_of_their_block() -> None:
     text = "{hosts: [{host: a, gpus: 1}, b], shared: /mnt, folder: ~/d, python: python3.12, lost: 5s, lease: never}"
     assert hosts_of(plan_of(f"engine: {{ssh: {text}}}")) == Hosts(
         all=(Host("a", gpus=1), Host("b")),
@@ -47,7 +47,7 @@ def test_hosts_are_told_what_their_block_says() -> None:
     assert plan_of("engine: {default: local, ssh: [a]}").options == plan_of("").options
 
 
-def test_hosts_read_back_equal_from_a_plan_that_was_written_down() -> None:
+def test_hosts_are_equal_after_a_plan_was_written_and_read() -> None:
     plan = plan_of(TWO)
     assert plan_from_json(plan_to_json(plan)) == plan
     assert hosts_of(plan_from_json(plan_to_json(plan))) == hosts_of(plan)
@@ -56,19 +56,19 @@ def test_hosts_read_back_equal_from_a_plan_that_was_written_down() -> None:
         hosts_of(spoilt)
 
 
-def test_a_plan_with_hosts_is_read_where_there_is_nothing_but_the_standard_library() -> None:
+def test_a_plan_with_hosts_is_read_with_the_standard_library_only() -> None:
     text = plan_to_json(plan_of(TWO))
     source = Path(__file__).parents[4] / "src"
     code = f"import sys; sys.path.insert(0, {str(source)!r}); from drumline.plan.codec import plan_from_json as read"
     subprocess.run([sys.executable, "-S", "-I", "-c", f"{code}; assert read({text!r}).options"], check=True)
 
 
-def test_peers_look_for_a_host_at_its_address_else_under_its_name_without_the_user() -> None:
+def test_peers_use_the_address_of_a_host_or_its_name_without_the_user() -> None:
     assert Host("me@gpu1", "10.0.0.1").reached_at == "10.0.0.1"
     assert Host("me@gpu1").reached_at == "gpu1"
 
 
-def test_output_that_is_not_shared_is_remarked_on_only_where_that_matters() -> None:
+def test_output_that_is_not_shared_gives_a_warning_only_with_several_hosts() -> None:
     (said,) = host_warnings(Hosts(all=(Host("a"), Host("b"))))
     assert said.startswith("OUTPUT_DIR is not shared: each of 2 hosts has its own, and the chief's is fetched back")
     assert not list(host_warnings(Hosts(all=(Host("a"),))))
@@ -92,7 +92,7 @@ def test_hosts_on_the_command_line_mean_ssh_whatever_the_spec_says(spec: Path) -
         load(None, flags={"hosts": "a"}, on="local")
 
 
-def test_letters_are_chosen_only_for_folders_that_are_to_be_unique(spec: Path) -> None:
+def test_a_random_suffix_is_chosen_only_for_folders_that_must_be_unique(spec: Path) -> None:
     hosts = [hosts_of(load(None, unique=unique).plan) for unique in (False, True, True)]
     assert hosts[0].unique == ""
     assert len({each.unique for each in hosts}) == 3
@@ -115,13 +115,13 @@ def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: py
         ("a,b,a", "`a` is named twice"),
     ],
 )
-def test_what_cannot_be_a_host_is_refused(spec: Path, text: str, message: str) -> None:
+def test_an_invalid_host_is_refused(spec: Path, text: str, message: str) -> None:
     with pytest.raises(InputError) as caught:
         load(None, flags={"hosts": text})
     assert message in caught.value.message
 
 
-def test_a_line_that_nobody_named_a_host_for_is_refused(spec: Path) -> None:
+def test_a_run_on_ssh_without_hosts_is_refused(spec: Path) -> None:
     spec.write_text("project: digits\nrun: x\nengine: ssh\n")
     plan = load(None).plan
     assert hosts_of(plan).all == ()

@@ -1,4 +1,4 @@
-"""A host places exactly the replicas that it is asked about; another answer is an error that names it."""
+"""A host places exactly the requested replicas; any other answer is an error that names the host."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PLACE = Place("6.6.6.6", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/
 HOSTS = Hosts((Host("h1", cpus=1.0), Host("h2", cpus=1.0)), unique="u", pins={"worker.0": "h1", "worker.1": "h2"})
 
 
-class Answering(HostConnection):
-    """A host that places whom it is asked about, and whom else it likes."""
+class PlacingHost(HostConnection):
+    """A host that places the requested replicas, some more, or some less."""
 
     def __init__(self, host: Host, *, more: tuple[str, ...] = (), less: tuple[str, ...] = ()) -> None:
         super().__init__(host, HOSTS, asyncio.Queue())
@@ -44,12 +44,12 @@ class Answering(HostConnection):
 
 def place(connection: HostConnection) -> Any:
     plan = plan_of("roles: {worker: 2}").replace(options=to_options(HOSTS), engine="ssh")
-    connections = {"h1": Answering(HOSTS.all[0]), "h2": connection}
+    connections = {"h1": PlacingHost(HOSTS.all[0]), "h2": connection}
     return asyncio.run(PlacementRequest(plan, connections, (), 1.0).place(0))
 
 
 def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -> None:
-    placed, _ = place(Answering(HOSTS.all[1]))
+    placed, _ = place(PlacingHost(HOSTS.all[1]))
     workers = ReplicaId("worker", 0), ReplicaId("worker", 1)
     assert placed.hosts == dict(zip(workers, ("h1", "h2"), strict=True))
     assert [placed.places[each].host for each in workers] == ["10.0.0.1", "10.0.0.2"]
@@ -57,7 +57,7 @@ def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -
 
 @pytest.mark.parametrize("name", ["worker.0", "worker.7", "chief.0", "prepare", "../..", "worker.01"])
 def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
-    connection = Answering(HOSTS.all[1], more=(name,))
+    connection = PlacingHost(HOSTS.all[1], more=(name,))
     with pytest.raises(MalformedError, match=r"h2 has sent something.*which was not requested"):
         place(connection)
     assert len(connection.refused) == 1
@@ -65,4 +65,4 @@ def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
 
 def test_a_host_that_leaves_a_replica_out_is_refused() -> None:
     with pytest.raises(MalformedError, match=r"h2 has sent something.*no place for worker\.1"):
-        place(Answering(HOSTS.all[1], less=("worker.1",)))
+        place(PlacingHost(HOSTS.all[1], less=("worker.1",)))

@@ -1,4 +1,4 @@
-"""Where the output of a run on hosts is, what stays when the run is removed, and which hosts were not reached."""
+"""The location of a run's output on hosts, what remains after the run is removed, and unverified hosts."""
 
 from __future__ import annotations
 
@@ -39,16 +39,18 @@ def written(folder: Path, origin: Origin | None, own: Plan | None = None) -> Run
         (FETCHED.replace(fetched_at=1.0, is_whole=True), "/project/out, fetched from gpu1"),
     ],
 )
-def test_the_output_is_where_it_was_fetched_or_still_there(tmp_path: Path, origin: Origin | None, words: str) -> None:
+def test_the_output_is_where_it_was_fetched_to_or_still_on_the_host(
+    tmp_path: Path, origin: Origin | None, words: str
+) -> None:
     assert describe_output(written(tmp_path, origin)) == words
 
 
-def test_an_output_that_is_fetched_again_and_again_says_when_it_was_last(tmp_path: Path) -> None:
+def test_an_output_that_is_fetched_repeatedly_states_the_last_time(tmp_path: Path) -> None:
     words = describe_output(written(tmp_path, FETCHED.replace(fetched_at=time.time() - 7200)))
     assert words == "/project/out, fetched 2h ago from /there on gpu1"
 
 
-def test_what_hosts_share_stays_there_and_what_was_fetched_into_the_project_stays_here(tmp_path: Path) -> None:
+def test_shared_output_remains_on_the_hosts_and_fetched_output_in_the_project(tmp_path: Path) -> None:
     assert list(remains(written(tmp_path, FETCHED))) == ["its output stays in /project/out"]
     assert list(remains(written(tmp_path, Origin("gpu1", "/there")))) == ["its output stays in /there on gpu1"]
     inside = RunOutput(plan(), tmp_path / "output", tmp_path)
@@ -56,7 +58,7 @@ def test_what_hosts_share_stays_there_and_what_was_fetched_into_the_project_stay
     assert list(remains(inside)) == []
 
 
-def test_hosts_in_doubt_are_those_that_the_supervisor_noted_with_their_lease(tmp_path: Path) -> None:
+def test_unverified_hosts_are_those_of_the_supervisors_list_with_their_lease(tmp_path: Path) -> None:
     assert list(unverified_hosts(written(tmp_path, None))) == []
     (tmp_path / UNREACHED).write_text("gpu1\ngpu2 1700000000\n")
     own = plan(", lease: 2m")

@@ -1,4 +1,4 @@
-"""Reaching a host, without one."""
+"""Connecting to a host, without a real host."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from drumline.engine.ssh.shell import connect
 
 
-def test_who_is_given_up_at_once_leaves_nothing_unbegun(tmp_path: Path) -> None:
-    """What was made and never awaited would be said in the supervisor's log; here it fails the test."""
+def test_a_connection_that_is_cancelled_at_once_leaves_no_coroutine_that_was_never_awaited(tmp_path: Path) -> None:
+    """A coroutine that was never awaited gives a warning, which fails the test."""
     config = tmp_path / "config"
     config.touch()
 
-    def given_up(loop: asyncio.AbstractEventLoop, work: Any, /, **how: Any) -> asyncio.Task[Any]:
+    def cancelled_task(loop: asyncio.AbstractEventLoop, work: Any, /, **how: Any) -> asyncio.Task[Any]:
         task = asyncio.Task(work, loop=loop, **how)
-        task.cancel()  # as the supervisor may when it leaves, before any of it was done
+        task.cancel()  # as a supervisor may do that exits before the task has started
         return task
 
-    async def give_up() -> None:
+    async def connect_cancelled() -> None:
         reached = asyncio.ensure_future(connect("127.0.0.1", port=1, config=str(config)))
-        asyncio.get_running_loop().set_task_factory(given_up)
+        asyncio.get_running_loop().set_task_factory(cancelled_task)
         await asyncio.wait({reached})
         asyncio.get_running_loop().set_task_factory(None)
         assert reached.cancelled() or reached.exception()
 
-    asyncio.run(give_up())
+    asyncio.run(connect_cancelled())
     gc.collect()

@@ -1,4 +1,4 @@
-"""What a run takes along to its hosts and brings back, as its attempts go from host to host."""
+"""Files that a run sends to its hosts and fetches from them, over attempts on different hosts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAMES = ("a", "b", "c")
 
 
 class Reached:
-    """A host of a test, as long as the test has it answer."""
+    """A host of a test, which answers as long as the test allows it."""
 
     received_bytes = 0
 
@@ -119,7 +119,7 @@ def transfer(travel: Callable[..., ProjectTransfer]) -> ProjectTransfer:
     return travel()
 
 
-def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(transfer: ProjectTransfer) -> None:
+def test_the_project_is_sent_to_every_host_and_only_changed_files_again(transfer: ProjectTransfer) -> None:
     (transfer.project / "data").write_text("x" * 1000)
     transfer.begin("a")
     assert transfer.sync.carried() == ProjectCarried(2, 1015, 3)
@@ -131,7 +131,7 @@ def test_the_project_comes_to_every_host_and_only_what_changed_comes_again(trans
     assert transfer.sync.carried() == ProjectCarried(2, 1015, 2, 15)
 
 
-def test_a_host_that_cannot_have_the_project_is_named(transfer: ProjectTransfer) -> None:
+def test_a_host_that_cannot_receive_the_project_is_named(transfer: ProjectTransfer) -> None:
     (transfer.hosts["b"].home / "blobs").write_text("in the way")
     with pytest.raises(EngineError, match="on b: "):
         transfer.deliver(("a", "c", "b"))
@@ -139,7 +139,7 @@ def test_a_host_that_cannot_have_the_project_is_named(transfer: ProjectTransfer)
     assert (transfer.hosts["c"].home / "runs/u/project/train.py").exists()
 
 
-def test_what_runs_have_written_into_the_project_is_not_carried(travel: Callable[..., ProjectTransfer]) -> None:
+def test_output_of_runs_in_the_project_is_not_sent(travel: Callable[..., ProjectTransfer]) -> None:
     transfer = travel(more="output: results")
     (transfer.project / "results").mkdir()
     (transfer.project / "results/model").write_text("large")
@@ -156,7 +156,7 @@ def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(transfer: P
     assert (transfer.output("c") / "checkpoint/ckpt-1").read_text() == "one"  # workers read it too
     transfer.write("b", "checkpoint/ckpt-2", "two")
     (transfer.output("b") / "checkpoint/ckpt-1").unlink()
-    transfer.write("a", "checkpoint/ckpt-9", "that nobody ever saw, since the host was lost")
+    transfer.write("a", "checkpoint/ckpt-9", "that was never fetched, since the host was lost")
     transfer.begin("a")
     assert listing(transfer.output("a")) == listing(transfer.here)
     assert sorted(path.name for path in (transfer.here / "checkpoint").iterdir()) == ["ckpt-2"]
@@ -164,7 +164,7 @@ def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(transfer: P
     assert (transfer.output("b") / "worker.log").exists()
 
 
-def test_the_output_of_a_lost_host_is_what_was_fetched_before(transfer: ProjectTransfer) -> None:
+def test_the_output_of_a_lost_host_is_the_last_fetched_one(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     transfer.write("a", "ckpt", "fetched")
     os.utime(transfer.output("a") / "ckpt", (1, 1))
@@ -180,7 +180,7 @@ def test_the_output_of_a_lost_host_is_what_was_fetched_before(transfer: ProjectT
     assert (transfer.output("a") / "ckpt").read_text() == "newer"
 
 
-def test_what_the_chief_leaves_is_here_when_it_has_ended(transfer: ProjectTransfer) -> None:
+def test_the_output_of_the_chief_is_fetched_when_it_has_ended(transfer: ProjectTransfer) -> None:
     transfer.begin("b")
     origin = read_origin(transfer.run_dir)
     assert origin
@@ -194,7 +194,7 @@ def test_what_the_chief_leaves_is_here_when_it_has_ended(transfer: ProjectTransf
     assert origin_from_json(origin.to_json()) == origin
 
 
-def test_while_the_chief_writes_its_output_comes_again_and_again(
+def test_the_output_is_fetched_repeatedly_while_the_chief_writes(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "FETCH_SECONDS", 0.0)
@@ -227,7 +227,7 @@ def test_while_the_chief_writes_its_output_comes_again_and_again(
     transfer.runner.run(asyncio.wait_for(follow(), PATIENCE_SECONDS))
 
 
-def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., ProjectTransfer]) -> None:
+def test_nothing_is_fetched_from_hosts_that_share_a_folder(travel: Callable[..., ProjectTransfer]) -> None:
     transfer = travel(shared=", shared: /mnt/models")
     transfer.begin("a")
     transfer.write("a", "model", "x")
@@ -257,7 +257,7 @@ def test_hosts_that_share_a_folder_are_left_alone(travel: Callable[..., ProjectT
         ("checkpoint: /data/ckpt", {"output": "run/output", "checkpoint": "run/checkpoint"}),
     ],
 )
-def test_what_is_fetched_comes_where_this_machine_would_have_it(
+def test_output_is_fetched_to_where_a_local_run_would_write_it(
     travel: Callable[..., ProjectTransfer], tmp_path: Path, more: str, expected: dict[str, str]
 ) -> None:
     transfer = travel(more=more)
@@ -276,7 +276,7 @@ def is_refused(plan: Plan) -> bool:
 @pytest.mark.parametrize(
     "more", ["output: .", "output: x/..", "output: ..", "output: ../project", "output: x\ncheckpoint: ./"]
 )
-def test_an_output_among_the_code_is_refused_on_several_hosts(
+def test_an_output_folder_with_code_in_it_is_refused_on_several_hosts(
     travel: Callable[..., ProjectTransfer], more: str
 ) -> None:
     plan = travel(more=more).plan
@@ -291,7 +291,7 @@ def test_an_output_beside_the_code_is_not_refused(travel: Callable[..., ProjectT
     assert not is_refused(travel(more=more).plan)
 
 
-def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_others(transfer: ProjectTransfer) -> None:
+def test_files_that_a_host_writes_in_its_project_do_not_replace_the_code_on_others(transfer: ProjectTransfer) -> None:
     transfer.output = lambda host: transfer.hosts[host].home / "runs/u/project"  # type: ignore[method-assign]
     transfer.begin("a")
     transfer.write("a", "train.py", "print('evil')\n")
@@ -301,10 +301,10 @@ def test_what_a_host_writes_in_its_project_folder_does_not_reach_the_code_of_oth
         transfer.begin("a")
     for other in ("b", "c"):
         assert listing(transfer.output(other)) == listing(transfer.project)
-    transfer.begin("a", among=("a",))  # what it wrote itself is its own
+    transfer.begin("a", among=("a",))  # its own files stay
 
 
-def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(transfer: ProjectTransfer) -> None:
+def test_warnings_about_a_host_with_always_new_problems_are_limited(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     for number in range(100):
         transfer.sync._warn_left_out([f"link-{number}-{'x' * 3000}"])
@@ -314,7 +314,7 @@ def test_a_host_that_has_another_problem_each_time_is_not_warned_of_for_ever(tra
     assert not transfer.sync.take_warnings()
 
 
-def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(
+def test_paths_that_a_host_lists_once_are_not_kept_in_memory(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "_MOST_KNOWN_CHARS", 100)
@@ -329,7 +329,7 @@ def test_paths_that_a_host_lists_once_are_not_remembered_for_ever(
     assert sum(map(len, origin.paths[str(transfer.here)])) <= 200
 
 
-def test_a_project_with_gigabytes_is_remarked(transfer: ProjectTransfer) -> None:
+def test_a_project_of_gigabytes_gives_a_warning(transfer: ProjectTransfer) -> None:
     assert folder_warnings(transfer.plan, transfer.site) == ()
     with (transfer.project / "images.tar").open("wb") as file:
         file.truncate(3 << 30)
@@ -343,7 +343,7 @@ def test_a_project_with_gigabytes_is_remarked(transfer: ProjectTransfer) -> None
 
 
 class SlowSync(ProjectSync):
-    """Output that comes as fast as a test has it come."""
+    """Output that arrives at a given rate."""
 
     def come(self, host: Reached, *, rate_bytes: int, looks: int) -> None:
         async def come() -> None:
@@ -362,7 +362,7 @@ def collect(transfer: ProjectTransfer, *, rate_bytes: int, looks: int) -> None:
 
 
 @pytest.mark.parametrize("rate_bytes", [0, 1])
-def test_a_host_that_sends_nothing_or_a_byte_now_and_then_is_not_waited_for(
+def test_a_host_that_sends_almost_nothing_is_not_waited_for(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch, rate_bytes: int
 ) -> None:
     monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.1)
@@ -370,7 +370,7 @@ def test_a_host_that_sends_nothing_or_a_byte_now_and_then_is_not_waited_for(
         collect(transfer, rate_bytes=rate_bytes, looks=1_000_000)
 
 
-def test_a_large_output_is_waited_for_while_it_comes(
+def test_a_large_output_is_waited_for_while_it_arrives(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.5)
