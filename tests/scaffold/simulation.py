@@ -46,7 +46,7 @@ class Incarnation:
     exit: Exit | None = None
     at_seconds: float = 0.0
 
-    def undelivered(self) -> list[Event]:
+    def events(self) -> list[Event]:
         """Return all its events so far."""
         started = ReplicaStarted(*self.key)
         return [started] if self.exit is None else [started, ReplicaExited(*self.key, self.exit, self.at_seconds)]
