@@ -72,7 +72,7 @@ def _texts(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _sections(tree: ast.Module) -> dict[ast.AST, str]:
-    """Return the section of every string whose place in the code says what it is for."""
+    """Return the section of every string that can be told from its place in the code."""
     sections: dict[ast.AST, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and any(_is_command(each) for each in node.decorator_list):

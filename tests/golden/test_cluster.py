@@ -1,4 +1,4 @@
-"""A spec, and beside it the objects that it must become, for each kind of them."""
+"""Each spec below `cluster` renders to the objects in the files beside it, for every engine in a cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ HERE = Path(__file__).parent / "cluster"
 CASES: dict[str, tuple[str, ...]] = {
     path.parent.name: ("kubernetes", "jobset", "tfjob") for path in sorted(HERE.glob("*/drumline.yml"))
 }
-# What a TFJob cannot be told is refused: that it stands for TensorFlow, and that all of a role are alike.
+# A TFJob cannot express another framework, nor replicas of a role that differ.
 CASES |= {"torch": ("kubernetes", "jobset"), "indexed": ("kubernetes", "jobset")}
 
 
-class Carried(NamedTuple):
-    """What is carried, in two parts."""
+class PackedProject(NamedTuple):
+    """A packed project, in two parts."""
 
     contents: tuple[Mapping[str, bytes], ...] = ({"ready.sh": b"exit 0\n"}, {"project-000": b"\x1f\x8b"})
 
@@ -33,16 +33,16 @@ class Carried(NamedTuple):
 def rendered(case: str, engine: str) -> str:
     reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
+    assert not [each for each in all_spec_problems(reading.spec) if each.fatal]
     plan = plan_spec(reading.spec, run="4", on=engine)
     plan = with_cluster(plan, cluster_of(plan).replace(user="me"))
     launches = bind(plan, place(plan))
     assert not list(find_problems(plan, launches))
-    return render(objects(plan, launches, Carried().contents), "yaml")
+    return render(objects(plan, launches, PackedProject().contents), "yaml")
 
 
 @pytest.mark.parametrize(("case", "engine"), [(case, engine) for case, engines in CASES.items() for engine in engines])
-def test_a_spec_becomes_the_objects_that_stand_beside_it(case: str, engine: str, *, update: bool) -> None:
+def test_a_spec_renders_to_the_objects_beside_it(case: str, engine: str, *, update: bool) -> None:
     expected = HERE / case / f"{engine}.yaml"
     text = rendered(case, engine)
     if update:
@@ -50,7 +50,7 @@ def test_a_spec_becomes_the_objects_that_stand_beside_it(case: str, engine: str,
     assert text == expected.read_text("utf-8")
 
 
-def test_every_file_here_belongs_to_a_case() -> None:
+def test_every_file_belongs_to_a_case() -> None:
     beside = {path.relative_to(HERE).as_posix() for path in HERE.glob("*/*")}
     own = {f"{case}/{engine}.yaml" for case, engines in CASES.items() for engine in engines}
     assert beside == own | {f"{case}/drumline.yml" for case in CASES}

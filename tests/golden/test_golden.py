@@ -1,4 +1,4 @@
-"""A spec, and beside it what it must become, form by form."""
+"""Each spec renders to the files beside it, one for each form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GPUS = {"issue": "01234567", "gpus": "012345"}
 
 
 def site(case: str) -> Site:
-    """Nothing of the machine on which the tests run; `/` is a folder everywhere."""
+    """Return a site that does not depend on the machine; `/` exists on every machine."""
     capacity = Capacity(cpus=8, memory_bytes=64 << 30, gpus=tuple(GPUS.get(case, "")))
     return Site(directory=Path("/"), home=Path("/home/me/.local/share/drumline"), cores=8, capacity=capacity)
 
@@ -29,16 +29,16 @@ def site(case: str) -> Site:
 def render(case: str, form: str) -> str:
     reading = read_spec((HERE / case / "drumline.yml").read_bytes(), "drumline.yml", known_spec_type())
     assert not reading.problems
-    assert not [finding for finding in all_spec_problems(reading.spec) if finding.fatal]
+    assert not [each for each in all_spec_problems(reading.spec) if each.fatal]
     engine = open_engine("local", site(case))
     plan = plan_spec(reading.spec, run="4")
-    assert all(replica.port for replica in plan.replicas), "a picked port would be another one each time"
+    assert all(replica.port for replica in plan.replicas), "a port that is chosen would differ each time"
     return engine.render(plan, bind(plan, asyncio.run(engine.place(plan))), form)
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES)
-def test_a_spec_becomes_what_stands_beside_it(case: str, form: str, *, update: bool) -> None:
+def test_a_spec_renders_to_the_file_beside_it(case: str, form: str, *, update: bool) -> None:
     expected = HERE / case / FORMS[form]
     rendered = render(case, form)
     if update:
@@ -46,6 +46,6 @@ def test_a_spec_becomes_what_stands_beside_it(case: str, form: str, *, update: b
     assert rendered == expected.read_text("utf-8")
 
 
-def test_every_file_here_belongs_to_a_case() -> None:
+def test_every_file_belongs_to_a_case() -> None:
     beside = {path.name for case in CASES for path in (HERE / case).iterdir()}
     assert beside == {"drumline.yml", *FORMS.values()}

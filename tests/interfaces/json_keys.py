@@ -1,7 +1,7 @@
-"""The keys of `-o json`, read from the source: of which keys an expression consists that is printed as JSON.
+"""Find the keys of `-o json` in the source: the keys of each expression that is printed as JSON.
 
-A key is written with the keys around it: `replicas[].id`. Keys of a mapping whose names a user chooses are not listed;
-`*` stands for the fields of an event or decision, which are those of the journal.
+A key is written with the keys around it: `replicas[].id`. Keys with names that a user chooses are not listed; `*`
+stands for the fields of an event or decision, which are those of the journal.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _reached(function: Callable[..., Any], known: dict[Any, Scope]) -> dict[Any,
 
 
 def keys(expression: ast.expr, scope: Scope) -> set[str]:
-    """Return the keys of what an expression makes; none for a value that is no mapping or list of mappings."""
+    """Return the keys of the value of an expression; none if it is not a mapping or a list of mappings."""
     match expression:
         case ast.Dict():
             return {key for name, value in _items(expression) for key in _entry(name, value, scope)}

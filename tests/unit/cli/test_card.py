@@ -1,4 +1,4 @@
-"""The card of a failed run in words: whole in a pipe, within a terminal's width, harmless to it."""
+"""The failure card as text: complete in a pipe, wrapped to a terminal's width, without control characters."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ def card(**more: Any) -> Card:
     return Card(cause, "exit code 1", NOON).replace(**more)
 
 
-def test_facts_that_nobody_knows_are_left_out() -> None:
+def test_unknown_facts_are_left_out() -> None:
     assert spell_card("4", card(at=None), None) == [
         "┃ Run 4 failed. First replica to fail: 4.worker.1, exit code 1",
         "┃ attempt 2",
     ]
 
 
-def test_who_fell_before_its_start_was_told_fell_at_once() -> None:
+def test_a_replica_that_failed_before_its_recorded_start_failed_after_0_seconds() -> None:
     assert spell_card("4", card(started_at=NOON + 0.01), None)[1].endswith("Z, 0s after its start, attempt 2")
     assert "after" not in "".join(spell_card("4", card(started_at=NOON + 3600), None))  # a clock that was set back
 
 
-def test_a_failure_of_nobody_is_a_sentence() -> None:
+def test_a_failure_without_a_replica_is_one_sentence() -> None:
     cause = Cause(None, 0, Exit(message="the run's time limit of 60 s is over"), "time", "TimeLimit")
     spelled = spell_card("4", card(cause=cause, words=cause.exit.message), None)
     assert spelled[0] == "┃ Run 4 failed: the run's time limit of 60 s is over"
 
 
-def test_who_left_with_0_has_not_fallen() -> None:
+def test_a_replica_that_exited_with_0_is_the_first_to_exit_not_to_fail() -> None:
     cause = Cause(worker(1), 0, Exit(code=0), "crash", "LeftEarly")
     assert spell_card("4", card(cause=cause), None)[0].startswith("┃ Run 4 failed. First replica to exit: 4.worker.1, ")
 
 
-def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
+def test_a_missing_module_is_shown_with_a_hint() -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ModuleNotFoundError: No module named 'keras.layers'")
     *_, before, hint = spell_card("4", card(cause=cause), None)
     assert before == "┃"
@@ -64,7 +64,7 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("said", "expected"),
     [
         (
             "ValueError: Attempt to convert a value (PerReplica:{ 0: <tf.Tensor",
@@ -88,14 +88,14 @@ def test_a_module_that_is_not_there_is_told_with_what_to_do() -> None:
         ),
     ],
 )
-def test_what_people_meet_again_and_again_is_told_with_what_helps(said: str, remedy: str) -> None:
+def test_a_common_error_is_shown_with_a_hint(said: str, expected: str) -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", said)
     hint = spell_card("4", card(cause=cause), None)[-1]
     assert hint.startswith("┃ hint: ")
-    assert remedy in hint
+    assert expected in hint
 
 
-def test_two_that_lost_each_other_are_told_how_far_they_were_and_what_helps() -> None:
+def test_two_replicas_that_lost_each_other_are_shown_with_their_progress_and_a_hint() -> None:
     cause = Cause(None, 0, Exit(message="worker.0 and worker.1 lost each other"), "lost", "Unreachable")
     far = ReplicaProgress(Progress(step=137), at=NOON)
     _, facts, *_, hint = spell_card("4", card(cause=cause, progress=far, progress_of=worker(0)), None)
@@ -103,12 +103,12 @@ def test_two_that_lost_each_other_are_told_how_far_they_were_and_what_helps() ->
     assert "`restart: {lost: 1}`" in hint
 
 
-def test_an_error_of_ones_own_gets_no_advice() -> None:
+def test_an_error_of_the_script_has_no_hint() -> None:
     cause = Cause(worker(1), 0, Exit(code=1), "crash", "Exited", "ValueError: bad row in shard 7")
     assert "hint" not in "".join(spell_card("4", card(cause=cause), None))
 
 
-def test_what_became_of_the_others_is_one_line() -> None:
+def test_the_states_of_the_other_replicas_are_one_line() -> None:
     followed = (
         LaterFailures((worker(0), worker(2)), "connection reset by peer"),
         LaterFailures((worker(3),), "ValueError: bad row", is_own=True),
@@ -122,7 +122,7 @@ def test_what_became_of_the_others_is_one_line() -> None:
     )
 
 
-def test_no_line_is_wider_than_the_terminal_and_none_is_lost() -> None:
+def test_lines_are_wrapped_to_the_terminals_width() -> None:
     lines = ('  File "train.py", line 3, in f', "    " + "word " * 40, "x" * 130)
     spelled = spell_card("4", card(lines=lines), 60)
     assert max(map(len, spelled)) <= 60
@@ -131,11 +131,11 @@ def test_no_line_is_wider_than_the_terminal_and_none_is_lost() -> None:
     assert len(spell_card("4", card(lines=lines), 20)) == 6  # too narrow for anything
 
 
-def test_what_a_terminal_would_obey_is_spelled_out() -> None:
+def test_control_characters_are_escaped() -> None:
     assert "┃ bad \\x1b[2J row" in spell_card("4", card(lines=("bad \x1b[2J row",)), None)
 
 
-def test_a_line_that_begins_with_more_blanks_than_the_terminal_is_wide_is_wrapped() -> None:
+def test_a_line_with_more_leading_blanks_than_the_terminals_width_is_wrapped() -> None:
     spelled = spell_card("4", card(lines=(" " * 200 + "word " * 40,)), 60)
     assert max(map(len, spelled)) <= 60
     assert "".join(spelled).count("word") == 40
@@ -147,6 +147,6 @@ def test_a_message_of_a_megabyte_is_cut() -> None:
     assert spelled[-2].endswith("…")
 
 
-def test_a_line_of_a_log_cannot_leave_its_card() -> None:
+def test_a_log_line_cannot_end_the_card() -> None:
     spelled = spell_card("4", card(lines=("a\nerror: forged\x1b[2J\u202e",)), None)
     assert spelled[-1] == "┃ a\\nerror: forged\\x1b[2J\\u202e"

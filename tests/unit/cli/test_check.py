@@ -1,4 +1,4 @@
-"""``drumline check``, as it is typed: every problem, or who would run."""
+"""``drumline check``: every problem of a spec, or its replicas."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ timeouts: {run: 2h}
 """
 
 
-def test_who_would_run_is_shown_as_a_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_replicas_are_shown_as_a_table(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text(EXAMPLE)
     assert run(["check"]) == 0
     out, err = capfd.readouterr()
@@ -53,7 +53,7 @@ def test_who_would_run_is_shown_as_a_table(folder: Path, capfd: pytest.CaptureFi
     )
 
 
-def test_the_same_as_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_replicas_as_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text(EXAMPLE)
     assert run(["check", "-o", "json", "-p", "lr=0.5"]) == 0
     data = json.loads(capfd.readouterr().out)
@@ -69,9 +69,7 @@ def test_the_same_as_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> No
     }
 
 
-def test_every_problem_is_named_with_its_line_and_nothing_is_on_stdout(
-    folder: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_every_problem_is_reported_with_its_line_on_stderr(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text("project: digits\nrun: python\nroles:\n  worker: three\n  chief: 2\n")
     assert run(["check"]) == 2
     out, err = capfd.readouterr()
@@ -98,12 +96,14 @@ def test_problems_as_json_are_on_stdout(folder: Path, capfd: pytest.CaptureFixtu
         (["."], "error: .: is a directory\n"),
     ],
 )
-def test_what_cannot_be_read_is_a_sentence(argv: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_cannot_be_read_is_reported_in_one_sentence(
+    argv: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert run(["check", *argv]) == 2
     assert capfd.readouterr().err.startswith(message)
 
 
-def test_an_unwise_spec_is_fine_with_a_warning(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_with_a_warning_is_fine(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text("project: digits\nrun: python train.py\nroles: {worker: 2, ps: 1}\n")
     assert run(["check"]) == 0
     out, err = capfd.readouterr()
@@ -118,7 +118,7 @@ def test_a_long_command_is_cut_and_its_lines_are_joined(folder: Path, capfd: pyt
     assert row == f"worker.0  cd src python {'x' * 55}…  -     -       -"
 
 
-def test_an_environment_is_shown_with_what_is_in_it(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_environment_is_shown_with_its_requirements(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "more.txt").write_text("six==1.16.0\n")
     (folder / "drumline.yml").write_text("project: digits\nrun: train\nenvironment: [numpy, -r more.txt]\n")
     assert run(["check"]) == 0

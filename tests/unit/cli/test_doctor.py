@@ -17,7 +17,7 @@ def found(capsys: Captured) -> dict[str, dict[str, Any]]:
     return {each["subject"]: each for each in json.loads(capsys.readouterr().out)}
 
 
-def test_this_machine_is_looked_at_without_a_spec(home: Path, capsys: Captured) -> None:
+def test_this_machine_is_checked_without_a_spec(home: Path, capsys: Captured) -> None:
     assert run(["doctor", "-o", "json"]) == 0
     rows = found(capsys)
     assert {"python", "machine", "home", "private network", "stacks"} <= set(rows)
@@ -25,7 +25,7 @@ def test_this_machine_is_looked_at_without_a_spec(home: Path, capsys: Captured) 
     assert rows["home"]["words"].startswith(str(home))
 
 
-def test_a_spec_that_asks_for_too_much_finds_no_room(home: Path, capsys: Captured) -> None:
+def test_a_spec_that_asks_for_too_much_does_not_fit(home: Path, capsys: Captured) -> None:
     Path("drumline.yml").write_text("project: p\nrun: 'true'\nframework: plain\nresources: {cpus: 9000}\n")
     assert run(["doctor", "-o", "json"]) == 1
     row = found(capsys)["room"]
@@ -38,7 +38,7 @@ def test_a_spec_that_asks_for_too_much_finds_no_room(home: Path, capsys: Capture
     )
 
 
-def test_a_framework_that_the_python_of_the_line_does_not_have_is_missed(home: Path, capsys: Captured) -> None:
+def test_a_framework_that_the_runs_python_lacks_is_missing(home: Path, capsys: Captured) -> None:
     Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
     assert run(["doctor", "-o", "json"]) == 1
     row = found(capsys)["torch"]
@@ -52,7 +52,7 @@ def test_a_framework_that_the_python_of_the_line_does_not_have_is_missed(home: P
     ("framework", "package", "spelt"),
     [("torch", "torch", "torch"), ("tensorflow", "tensorflow-cpu", "tensorflow_cpu")],
 )
-def test_a_framework_that_is_there_is_named_with_its_version_however_its_wheel_is_spelt(
+def test_an_installed_framework_is_shown_with_its_version_however_its_wheel_is_spelled(
     framework: str,
     package: str,
     spelt: str,
@@ -78,7 +78,7 @@ def test_a_framework_that_is_there_is_named_with_its_version_however_its_wheel_i
         "run: python a.py\nframework: plain\n",
     ],
 )
-def test_where_nobody_can_say_what_the_line_imports_no_framework_is_missed(
+def test_no_framework_is_missing_if_the_imports_of_the_command_are_unknown(
     words: str, home: Path, capsys: Captured
 ) -> None:
     Path("drumline.yml").write_text(f"project: p\n{words}")
@@ -86,20 +86,18 @@ def test_where_nobody_can_say_what_the_line_imports_no_framework_is_missed(
     assert not {"torch", "plain"} & set(found(capsys))
 
 
-def test_what_an_environment_of_the_run_installs_is_not_missed(home: Path, capsys: Captured) -> None:
+def test_a_framework_in_the_environment_of_the_run_is_not_missing(home: Path, capsys: Captured) -> None:
     Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\nenvironment: [torch]\n")
     assert run(["doctor", "-o", "json"]) == 0
     assert found(capsys)["torch"]["words"].startswith("in an environment of the run: ")
 
 
-def test_without_hosts_nobody_can_be_asked(home: Path, capsys: Captured) -> None:
+def test_without_hosts_a_check_for_ssh_is_refused(home: Path, capsys: Captured) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert capsys.readouterr().err.startswith("error: no hosts are named")
 
 
-def test_a_module_that_lies_in_the_project_is_not_imported_by_what_asks_for_versions(
-    home: Path, capsys: Captured
-) -> None:
+def test_the_query_for_versions_does_not_import_modules_of_the_project(home: Path, capsys: Captured) -> None:
     Path("drumline.yml").write_text("project: p\nrun: python train.py\nframework: torch\n")
     Path("json.py").write_text("import pathlib; pathlib.Path(__file__).with_name('executed').touch()")
     run(["doctor", "-o", "json"])

@@ -1,4 +1,4 @@
-"""A run whose every text was written by an attacker: what each command shows of it."""
+"""The output of each command for a run in which an attacker has written every text."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def has_forged_line(shown: str) -> bool:
 
 
 @pytest.mark.parametrize("words", ["events 4", "status 4", "status -a", "stacks 4", "monitor 4 --history"])
-def test_what_a_run_says_cannot_steer_a_terminal_or_forge_a_line(hostile: Path, capsys: Captured, words: str) -> None:
+def test_texts_of_a_run_cannot_control_a_terminal_or_forge_a_line(hostile: Path, capsys: Captured, words: str) -> None:
     assert run_command(words.split()) == 0
     out, err = capsys.readouterr()
     assert is_safe(out + err)
@@ -79,14 +79,14 @@ def test_what_a_run_says_cannot_steer_a_terminal_or_forge_a_line(hostile: Path, 
 
 
 @pytest.mark.parametrize("words", ["events 4", "status 4", "status -a", "stacks 4", "monitor 4 --history"])
-def test_the_same_as_json_is_json_and_says_what_was_said(hostile: Path, capsys: Captured, words: str) -> None:
+def test_json_contains_the_original_texts(hostile: Path, capsys: Captured, words: str) -> None:
     assert run_command([*words.split(), "-o", "json"]) == 0
     out, _ = capsys.readouterr()
     assert is_safe(out)
     json.loads(out)
 
 
-def test_logs_in_a_pipe_have_the_bytes_of_the_log_and_no_others(hostile: Path, capfd: Captured) -> None:
+def test_logs_in_a_pipe_are_exactly_the_bytes_of_the_log(hostile: Path, capfd: Captured) -> None:
     assert run_command(["logs", "4"]) == 0
     lines = capfd.readouterr().out.splitlines()
     changes = [line for line in lines if "Message: " in line or "Reason: " in line or "Warning: " in line]
@@ -95,7 +95,7 @@ def test_logs_in_a_pipe_have_the_bytes_of_the_log_and_no_others(hostile: Path, c
     assert all(line.startswith(("4 ", "4.worker.0 ")) for line in lines if "FORGED" in line)
 
 
-def test_logs_on_a_terminal_obey_nothing(hostile: Path) -> None:
+def test_logs_on_a_terminal_are_escaped(hostile: Path) -> None:
     shown = at_terminal(["logs", "4"])
     own = ("\x1b[0m", *(f"\x1b[{colour}m" for colour in (36, 32)))
     for sequence in own:
@@ -113,7 +113,7 @@ def test_arguments_are_echoed_escaped(home: Path, capsys: Captured, words: Seque
     assert not has_forged_line(out + err)
 
 
-def test_what_a_doctor_finds_is_escaped(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_of_doctor_are_escaped(home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
     found = [DoctorCheck(HOSTILE, MISSING, HOSTILE, HOSTILE)]
     monkeypatch.setattr("drumline.engine.local.doctor.diagnose", lambda *_: found)
     assert run_command(["doctor"]) == 1
@@ -125,7 +125,7 @@ def test_what_a_doctor_finds_is_escaped(home: Path, capsys: Captured, monkeypatc
 
 
 @pytest.mark.parametrize("error", [ValueError(HOSTILE), OSError(5, HOSTILE, HOSTILE), KeyError(HOSTILE)])
-def test_an_error_that_nothing_was_prepared_for_is_escaped(
+def test_an_unexpected_error_is_escaped(
     home: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def fail(*_: object) -> None:
@@ -139,7 +139,7 @@ def test_an_error_that_nothing_was_prepared_for_is_escaped(
     assert not has_forged_line(out + err)
 
 
-def test_a_shell_is_offered_no_line_of_an_attacker(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_completion_does_not_offer_forged_lines(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_run(home, 4, running(*moments()[:2]))
 
     def renamed(*words: Any, **more: Any) -> Listing:
@@ -155,7 +155,7 @@ def test_a_shell_is_offered_no_line_of_an_attacker(home: Path, monkeypatch: pyte
     assert shell.format_completion(item).count("\n") == 2
 
 
-def test_a_rendered_spec_is_exact_in_a_pipe_and_harmless_on_a_terminal(home: Path, capfd: Captured) -> None:
+def test_a_rendered_spec_is_exact_in_a_pipe_and_escaped_on_a_terminal(home: Path, capfd: Captured) -> None:
     spec = 'project: p\nframework: plain\nrun: "echo \\e]0;title\\a \\u202e"\n'
     Path("drumline.yml").write_text(spec)
     assert run_command(["render"]) == 0
@@ -166,7 +166,7 @@ def test_a_rendered_spec_is_exact_in_a_pipe_and_harmless_on_a_terminal(home: Pat
 
 
 def at_terminal(words: Sequence[str]) -> str:
-    """What a command shows on a terminal of its own."""
+    """Return what a command shows on a terminal of its own."""
     pid, master = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm"
@@ -184,5 +184,5 @@ def at_terminal(words: Sequence[str]) -> str:
 
 
 def test_the_escape_of_a_text_is_stable() -> None:
-    """A text may be escaped where it is made and again where it is printed."""
+    """A text may be escaped when it is made, and again when it is printed."""
     assert terminal.escape(terminal.escape(HOSTILE)) == terminal.escape(HOSTILE)

@@ -46,7 +46,7 @@ def test_every_template_is_a_spec_without_a_problem_or_a_warning(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_every_template_is_what_editors_accept(tmp_path: Path, template: str) -> None:
+def test_every_template_is_valid_by_the_json_schema(tmp_path: Path, template: str) -> None:
     assert init("--template", template, tmp_path) == 0
     first, *_ = (tmp_path / "drumline.yml").read_text().splitlines()
     named = re.fullmatch(r"# yaml-language-server: \$schema=(.*)", first)
@@ -56,9 +56,7 @@ def test_every_template_is_what_editors_accept(tmp_path: Path, template: str) ->
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_every_example_in_a_template_is_right_once_it_is_uncommented(
-    tmp_path: Path, template: str, capsys: Captured
-) -> None:
+def test_every_commented_example_in_a_template_is_valid(tmp_path: Path, template: str, capsys: Captured) -> None:
     assert init("--template", template, tmp_path) == 0
     spec = tmp_path / "drumline.yml"
     # Prose has one space behind its `#`; an example has none, or its indentation.
@@ -72,7 +70,7 @@ def test_every_example_in_a_template_is_right_once_it_is_uncommented(
 
 
 @pytest.mark.parametrize("template", TEMPLATES)
-def test_every_script_compiles_and_needs_at_most_the_runtime_of_drumline(tmp_path: Path, template: str) -> None:
+def test_every_script_compiles_and_imports_only_the_runtime_of_drumline(tmp_path: Path, template: str) -> None:
     assert init("--template", template, tmp_path) == 0
     script = (tmp_path / "train.py").read_text()
     compile(script, "train.py", "exec")
@@ -98,7 +96,7 @@ def test_a_framework_has_a_template_of_its_own(tmp_path: Path, options: list[str
     assert (tmp_path / "asked" / "train.py").read_text() == (tmp_path / "named" / "train.py").read_text()
 
 
-def test_what_was_written_is_said_and_what_to_do_next(tmp_path: Path, capsys: Captured) -> None:
+def test_the_written_files_and_the_next_command_are_printed(tmp_path: Path, capsys: Captured) -> None:
     folder = tmp_path / "new" / "my digits"
     assert init(folder) == 0
     assert files_below(folder) == FILES
@@ -129,7 +127,9 @@ def test_without_a_directory_it_writes_here(tmp_path: Path, monkeypatch: pytest.
         (["drumline.yaml"], "{0}/drumline.yaml exists already; nothing was written"),
     ],
 )
-def test_nothing_is_ever_overwritten(tmp_path: Path, existing: list[str], message: str, capsys: Captured) -> None:
+def test_existing_files_are_not_overwritten(
+    tmp_path: Path, existing: list[str], message: str, capsys: Captured
+) -> None:
     for name in existing:
         (tmp_path / name).write_text("mine")
     assert init(tmp_path) == 2
@@ -139,13 +139,13 @@ def test_nothing_is_ever_overwritten(tmp_path: Path, existing: list[str], messag
     assert not (tmp_path / ".drumline").exists()
 
 
-def test_a_link_that_leads_nowhere_is_in_the_way_too(tmp_path: Path) -> None:
+def test_a_dangling_link_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "train.py").symlink_to(tmp_path / "elsewhere.py")
     assert init(tmp_path) == 2
     assert files_below(tmp_path) == ["train.py"]
 
 
-def test_an_old_schema_is_kept_and_that_is_said(tmp_path: Path, capsys: Captured) -> None:
+def test_an_old_schema_is_kept_and_reported(tmp_path: Path, capsys: Captured) -> None:
     schema = tmp_path / ".drumline" / "schema.json"
     schema.parent.mkdir()
     schema.write_text("{}")
@@ -168,12 +168,12 @@ def test_an_old_schema_is_kept_and_that_is_said(tmp_path: Path, capsys: Captured
         ("x" * 62 + "--y", "x" * 62),
     ],
 )
-def test_a_directory_gives_its_name_to_the_project(directory: str, project: str) -> None:
+def test_the_project_is_named_after_the_directory(directory: str, project: str) -> None:
     assert name_project(Path(directory)) == project
 
 
 @pytest.mark.parametrize("name", ["digits", "no", "null", "True", "1", "1e5", "0x1F", "2024-01-01", "e"])
-def test_a_project_is_called_as_it_was_asked_for(tmp_path: Path, name: str, capsys: Captured) -> None:
+def test_a_given_project_name_is_used(tmp_path: Path, name: str, capsys: Captured) -> None:
     assert init("--project", name, tmp_path) == 0
     assert project_of(tmp_path) == name
     capsys.readouterr()
@@ -182,7 +182,7 @@ def test_a_project_is_called_as_it_was_asked_for(tmp_path: Path, name: str, caps
 
 
 @pytest.mark.parametrize("name", ["", "-digits", "my digits", "a: b", "x" * 64, "digits\n"])
-def test_a_name_that_no_project_can_have_is_refused(tmp_path: Path, name: str, capsys: Captured) -> None:
+def test_an_invalid_project_name_is_refused(tmp_path: Path, name: str, capsys: Captured) -> None:
     assert init("--project", name, tmp_path) == 2
     assert "expected a name of at most 63 letters" in capsys.readouterr().err
     assert files_below(tmp_path) == []
@@ -196,47 +196,47 @@ def test_a_template_of_another_framework_is_refused(tmp_path: Path, capsys: Capt
     assert files_below(tmp_path) == []
 
 
-def test_a_directory_that_nobody_may_write_to_is_a_sentence(capsys: Captured) -> None:
+def test_a_directory_that_is_not_writable_is_reported_in_one_sentence(capsys: Captured) -> None:
     # Not even root may create a file there.
     assert init("/sys") == 2
     assert capsys.readouterr().err.startswith("error: /sys/.drumline: cannot be written: ")
 
 
-def test_a_file_where_a_directory_should_be_is_a_sentence(tmp_path: Path, capsys: Captured) -> None:
+def test_a_file_instead_of_a_directory_is_reported_in_one_sentence(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "file").write_text("mine")
     assert init(tmp_path / "file" / "below") == 2
     assert f"error: {tmp_path / 'file'}: exists already; nothing was written\n" in capsys.readouterr().err
     assert files_below(tmp_path) == ["file"]
 
 
-def init_with_little_room(folder: Path, room_bytes: int) -> subprocess.CompletedProcess[str]:
-    """A limit on the size of files stands for a disk that is full."""
+def init_with_limited_space(folder: Path, space_bytes: int) -> subprocess.CompletedProcess[str]:
+    """Run init with a limit on the size of files, which has the effect of a full disk."""
     return subprocess.run(
         [sys.executable, "-m", "drumline", "init", "new/project"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room_bytes, room_bytes)),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (space_bytes, space_bytes)),
     )
 
 
-def test_a_failure_half_way_leaves_nothing(tmp_path: Path) -> None:
-    done = init_with_little_room(tmp_path, 1000)
+def test_a_failed_init_leaves_no_files(tmp_path: Path) -> None:
+    done = init_with_limited_space(tmp_path, 1000)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: new/project: cannot be written: File too large\n"
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_failure_half_way_leaves_what_was_there_before(tmp_path: Path) -> None:
+def test_a_failed_init_leaves_existing_files(tmp_path: Path) -> None:
     schema = tmp_path / "new" / "project" / ".drumline" / "schema.json"
     schema.parent.mkdir(parents=True)
     schema.write_text("{}")
-    assert init_with_little_room(tmp_path, 1000).returncode == 2
+    assert init_with_limited_space(tmp_path, 1000).returncode == 2
     assert files_below(tmp_path) == ["new/project/.drumline/schema.json"]
 
 
-def test_a_template_for_kubectl_is_written_alone_with_a_name_that_clusters_take(
+def test_a_template_for_kubectl_is_the_only_file_and_has_a_valid_name(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["init", "--template", "kubernetes-jinja", str(tmp_path / "My_Job")]) == 0
@@ -252,7 +252,7 @@ def test_a_template_for_kubectl_is_for_tensorflow(tmp_path: Path, capfd: pytest.
     assert "--template kubernetes-jinja is for tensorflow, not for torch" in capfd.readouterr().err
 
 
-def test_who_has_not_the_framework_is_told_to_install_it_first(
+def test_a_missing_framework_is_reported_with_the_command_to_install_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
 ) -> None:
     for each in ("torch", "plain"):

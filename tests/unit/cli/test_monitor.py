@@ -1,4 +1,4 @@
-"""`drumline monitor`: what is printed, for people and for programs."""
+"""The output of `drumline monitor` as text and as JSON."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(folder: RunFolder, *samples: Sample, replica: object = WORKER) -> None:
 
 
 def running_pair(home: Path) -> RunFolder:
-    """Two workers, of which one has a GPU, whose supervisor is gone."""
+    """Write a run of two workers, one with a GPU, that has lost its supervisor."""
     accepted, started, *_ = moments()
     events: list[tuple[Moment, Event]] = [
         (accepted, RunAccepted()),
@@ -75,19 +75,19 @@ def test_a_table_has_whole_percents_and_gibibytes_with_one_decimal(home: Path) -
         (5, "ID CPU % MEM Used / Total"),
     ],
 )
-def test_a_narrow_terminal_does_without_what_matters_least(home: Path, width: int, headings: str) -> None:
+def test_a_narrow_terminal_leaves_out_the_least_important_columns(home: Path, width: int, headings: str) -> None:
     lines = usage_frame([monitored(running_pair(home))], width).lines
     assert lines[0].split() == headings.split()
     assert width < 38 or max(map(len, lines)) <= width
 
 
-def test_a_narrow_terminal_does_without_gpus_that_nobody_has_first(home: Path) -> None:
+def test_a_narrow_terminal_leaves_out_empty_gpu_columns_first(home: Path) -> None:
     folder = write_run(home, 4, finished(), directory=Path.cwd())
     lines = usage_frame([monitored(folder)], 80).lines
     assert " ".join(lines[0].split()) == "ID PROJECT STATE CPU % MEM % MEM Used / Total"
 
 
-def test_numbers_of_a_whole_device_are_marked_and_said(home: Path) -> None:
+def test_numbers_of_a_whole_gpu_are_marked_and_explained(home: Path) -> None:
     folder = running_pair(home)
     whole = SAMPLES[0].replace(
         gpu_share=0.9, gpu_memory_bytes=GIB, gpu_memory_total_bytes=2 * GIB, gpu_devices=1, gpu_is_whole=True
@@ -98,7 +98,7 @@ def test_numbers_of_a_whole_device_are_marked_and_said(home: Path) -> None:
     assert any("* of the whole GPU" in line for line in frame.messages)
 
 
-def test_who_looks_after_nobody_is_told_and_what_is_known_is_shown(
+def test_a_lost_supervisor_is_reported_and_known_samples_are_shown(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     running_pair(home)
@@ -108,7 +108,7 @@ def test_who_looks_after_nobody_is_told_and_what_is_known_is_shown(
     assert "run 4: supervisor gone; `drumline supervise 4` starts another" in err
 
 
-def test_programs_get_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_json_has_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     running_pair(home)
     assert run(["monitor", "--once", "-o", "json"]) == 0  # without an id: what runs of this project
     (shown,) = json.loads(capfd.readouterr().out)
@@ -132,7 +132,7 @@ def test_programs_get_numbers(home: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert shown["total"]["memory_bytes"] == 3 * GIB
 
 
-def test_a_run_that_is_over_uses_nothing_and_says_where_its_numbers_are(
+def test_a_run_that_is_over_has_no_usage_and_a_hint_at_its_history(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
@@ -152,10 +152,10 @@ def test_the_history_is_drawn_from_the_start_to_the_end(home: Path, capfd: pytes
     bars = cpu.split()[6]
     assert (len(cpu), bars[0], bars[len(bars) // 4], bars[-1]) == (80, "▃", "█", "▁")
     assert memory.split()[:6] == ["4.worker.0", "MEM", "GiB", "1.0", "1.9", "2.0"]
-    assert 18 <= len(memory.split()[6]) <= 24  # nobody looked at it in the second half
+    assert 18 <= len(memory.split()[6]) <= 24  # memory was not measured in the second half
 
 
-def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_history_as_json(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
     assert run(["monitor", "--history", "4.worker.0", "-o", "json"]) == 0
     ((shown,),) = ([each["replicas"] for each in json.loads(capfd.readouterr().out)],)
@@ -165,7 +165,7 @@ def test_the_history_is_there_for_programs(home: Path, capfd: pytest.CaptureFixt
     assert [sample["cpu_percent"] for sample in replica["samples"]] == [50.0, 200.0, 0.0]
 
 
-def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_without_samples_has_no_history(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write_run(home, 4, finished(), directory=Path.cwd())
     assert run(["monitor", "--history", "4"]) == 0
     assert capfd.readouterr() == ("", "run 4: its use was not recorded\n")
@@ -182,7 +182,7 @@ def test_a_run_that_nobody_looked_at_has_no_history(home: Path, capfd: pytest.Ca
         (["monitor", "--history"], 2, "--history needs the ID of a run"),
     ],
 )
-def test_what_cannot_be_shown_is_said(
+def test_a_request_that_cannot_be_shown_is_reported(
     home: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: int, said: str
 ) -> None:
     write_run(home, 4, finished(), directory=Path.cwd())
@@ -190,7 +190,7 @@ def test_what_cannot_be_shown_is_said(
     assert said in capfd.readouterr().err
 
 
-def test_other_projects_are_shown_when_asked_for(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_other_projects_are_shown_with_the_option(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     running_pair(home)
     accepted, started, _, ended = moments()
     over = (ended, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))

@@ -1,4 +1,4 @@
-"""How far a training is, in words and cells."""
+"""The progress of a training as text and as table cells."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_epochs_that_are_reported_as_steps_are_not_shown_as_steps(progress: Prog
     assert (epoch_cell(replica_progress), step_cell(replica_progress)) == (epoch, step)
 
 
-def test_who_is_behind_is_marked_whatever_it_counts() -> None:
+def test_a_replica_that_is_behind_is_marked_with_or_without_a_step() -> None:
     assert step_cell(ReplicaProgress(Progress(epoch=4, step=4), is_behind=True)) == "(behind)"
     assert step_cell(ReplicaProgress(Progress(step=9), is_behind=True)) == "9 (behind)"

@@ -1,4 +1,4 @@
-"""``drumline render``, as it is typed: the result on stdout, everything else on stderr."""
+"""``drumline render``: the result on stdout, everything else on stderr."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_script_is_printed_unless_another_form_is_asked_for(capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_default_form_is_a_script(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["render"]) == 0
     out, err = capfd.readouterr()
     assert out.startswith("#!/bin/sh\n")
@@ -52,12 +52,12 @@ def test_parameters_and_the_runs_number_can_be_given(capfd: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("number", ["", "x", "-1", ".5", "5.", "1.2.3", "٣", "../4", "1" * 10])
-def test_a_runs_number_that_is_none_is_refused(number: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_run_number_is_refused(number: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["render", f"--run-id={number}"]) == 2
     assert capfd.readouterr().err == f"error: --run-id {number}: expected a number such as 4, or 7.2 in a sweep\n"
 
 
-def test_warnings_do_not_disturb_the_result(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_not_in_the_result(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text(SPEC.replace("{lr: 0.1}", "{lr: 0.1, idle: 2}"))
     assert run(["render", "-o", "json"]) == 0
     out, err = capfd.readouterr()
@@ -78,7 +78,7 @@ def names_of(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("engine", ["kubernetes", "jobset", "tfjob"])
-def test_what_a_cluster_would_be_told_is_rendered_where_nobody_knows_one(
+def test_manifests_are_rendered_without_a_cluster(
     engine: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(folder / "nowhere"))
@@ -102,7 +102,7 @@ def test_what_a_cluster_would_be_told_is_rendered_where_nobody_knows_one(
     assert not found[0] & found[1]
 
 
-def test_a_cluster_without_an_image_is_a_sentence_with_the_key(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_image_is_reported_with_its_key(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for command in ("render", "check"):
         assert run([command, "--on", "jobset"]) == 2
         out, err = capfd.readouterr()
@@ -113,7 +113,7 @@ def test_a_cluster_without_an_image_is_a_sentence_with_the_key(folder: Path, cap
         )
 
 
-def test_what_a_tfjob_cannot_be_told_is_not_rendered(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_spec_that_a_tfjob_cannot_express_is_refused(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "drumline.yml").write_text(
         "project: digits\nrun: x\nroles: {worker: {replicas: 2, first: {env: {A: 1}}}}\nengine: {tfjob: {image: a}}\n"
     )
@@ -140,7 +140,9 @@ def test_ports_that_clash_are_refused(folder: Path, capfd: pytest.CaptureFixture
     assert "port 7 is given to worker.0 and to worker.1" in err
 
 
-def test_what_is_too_long_to_start_is_rendered_with_a_warning(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_command_that_is_too_long_to_start_is_rendered_with_a_warning(
+    folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     (folder / "drumline.yml").write_text(SPEC + f"env: {{LONG: {'x' * 140_000}}}\n")
     assert run(["render", "-o", "json"]) == 0
     out, err = capfd.readouterr()
@@ -148,7 +150,7 @@ def test_what_is_too_long_to_start_is_rendered_with_a_warning(folder: Path, capf
     assert err.startswith("warning: LONG of worker.0 has 140,005 bytes")
 
 
-def test_any_bytes_in_a_folders_name_and_any_encoding_of_the_terminal_are_fine(tmp_path: Path) -> None:
+def test_any_folder_name_and_any_terminal_encoding_are_supported(tmp_path: Path) -> None:
     folder = os.fsencode(tmp_path) + b"/\xff \xc3\xa9"
     os.mkdir(folder)  # noqa: PTH102
     Path(os.fsdecode(folder), "drumline.yml").write_text(

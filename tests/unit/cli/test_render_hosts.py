@@ -1,4 +1,4 @@
-"""What `drumline render --on ssh` prints: a script for every host, which asks nobody."""
+"""`drumline render --on ssh` prints one script for all hosts, without connecting to any."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def render(capfd: pytest.CaptureFixture[str], *words: str) -> str:
     return capfd.readouterr().out
 
 
-def test_the_script_starts_a_replica_by_hand_in_the_home_of_whoever_is_there(
+def test_the_script_starts_a_replica_in_the_home_of_the_user_that_runs_it(
     folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = render(capfd)

@@ -29,7 +29,7 @@ def left(home: Path) -> list[str]:
     return sorted(path.name for path in (home / "runs").iterdir())
 
 
-def test_a_finished_run_is_forgotten_with_all_its_files(home: Path, capsys: Captured) -> None:
+def test_a_finished_run_is_removed_with_all_its_files(home: Path, capsys: Captured) -> None:
     for number in (1, 2):
         folder = write_run(home, number, finished())
         (folder.path / "attempts" / "0" / "worker.0").mkdir(parents=True)
@@ -42,7 +42,7 @@ def test_a_finished_run_is_forgotten_with_all_its_files(home: Path, capsys: Capt
     assert use_index(home, Index.ids) == {"2"}
 
 
-def test_several_runs_are_forgotten_and_an_id_may_be_said_twice(home: Path, capsys: Captured) -> None:
+def test_several_runs_are_removed_and_an_id_may_be_repeated(home: Path, capsys: Captured) -> None:
     for number in (1, 2, 3):
         write_run(home, number, finished(code=number % 2))
     assert rm("3", "1", "3") == 0
@@ -77,7 +77,7 @@ def test_all_ids_are_checked_before_anything_is_removed(
     assert left(home) == ["1"]
 
 
-def test_an_output_that_the_spec_names_is_left_alone(home: Path, tmp_path: Path, capsys: Captured) -> None:
+def test_an_output_folder_in_the_spec_is_not_removed(home: Path, tmp_path: Path, capsys: Captured) -> None:
     results = tmp_path / "results"
     results.mkdir()
     (results / "model").write_text("weights")
@@ -87,7 +87,7 @@ def test_an_output_that_the_spec_names_is_left_alone(home: Path, tmp_path: Path,
     assert (results / "model").read_text() == "weights"
 
 
-def test_a_link_in_a_runs_folder_leads_nowhere(home: Path, tmp_path: Path) -> None:
+def test_a_link_in_a_runs_folder_is_not_followed(home: Path, tmp_path: Path) -> None:
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "model").write_text("weights")
@@ -103,7 +103,7 @@ def test_a_run_that_never_began_can_be_removed(home: Path) -> None:
     assert left(home) == []
 
 
-def test_the_number_of_a_removed_run_is_not_given_again(home: Path) -> None:
+def test_the_number_of_a_removed_run_is_not_used_again(home: Path) -> None:
     last = create_folder(home)
     write_run(home, 2, finished())
     last.path.rmdir()
@@ -112,14 +112,14 @@ def test_the_number_of_a_removed_run_is_not_given_again(home: Path) -> None:
     assert create_folder(home).id == "4"
 
 
-def test_a_removed_run_is_not_there_any_more(home: Path, capsys: Captured) -> None:
+def test_a_removed_run_is_not_found(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished())
     assert rm("1") == 0
     assert run(["status", "1"]) == 4
     assert "hint: there are no runs yet" in capsys.readouterr().err
 
 
-def test_an_index_that_cannot_be_used_keeps_nobody_from_removing(home: Path) -> None:
+def test_a_run_is_removed_even_if_the_index_cannot_be_used(home: Path) -> None:
     write_run(home, 1, finished())
     (home / "index.sqlite").mkdir()
     assert rm("1") == 0
@@ -238,7 +238,7 @@ def test_a_damaged_run_is_kept_while_one_of_its_processes_is_alive(home: Path, c
     assert rm("1") == 0
 
 
-def test_a_run_that_another_user_has_planted_can_be_removed_and_nothing_else(home: Path, capsys: Captured) -> None:
+def test_a_run_that_others_can_write_can_be_removed_but_not_read(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 1, finished(), directory=Path.cwd())
     folder.path.chmod(0o777)
     write_run(home, 2, finished(), directory=Path.cwd())

@@ -223,21 +223,21 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
 
 def test_the_exception_that_ended_a_replica_stands_beside_it(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 4, finished(code=1), directory=Path.cwd())
-    life = folder.path / trace_dir(WORKER, 0)
-    life.mkdir(parents=True)
+    trace_folder = folder.path / trace_dir(WORKER, 0)
+    trace_folder.mkdir(parents=True)
     kept = {"v": 1, "type": "ValueError", "message": "bad \x1b[2J rows\nin 7", "traceback": "…", "at": NOON}
-    (life / "error").write_text(json.dumps(kept))
+    (trace_folder / "error").write_text(json.dumps(kept))
     assert status("4") == 0
     assert capsys.readouterr().out.rstrip().endswith("  ValueError: bad \\x1b[2J rows")
     (replica,) = data(capsys, "4")["replicas"]
     assert replica["error"] == {"type": "ValueError", "message": "bad \x1b[2J rows\nin 7", "at": "2024-01-01T12:00:00Z"}
-    (life / "error").write_text(json.dumps({**kept, "message": "x" * 500}))
+    (trace_folder / "error").write_text(json.dumps({**kept, "message": "x" * 500}))
     assert status("4") == 0
     assert capsys.readouterr().out.rstrip().endswith("x…")
 
 
 def two_that_train(home: Path, first: str, second: str) -> Path:
-    """A run of two workers that goes on, supervised for as long as its lock is held, with what they have printed."""
+    """Write a run of two workers that are training, with their logs; it has a supervisor while its lock is held."""
     accepted, started, *_ = moments(at=time.time() - 30)
     history: list[tuple[Moment, Event]] = [
         (accepted, RunAccepted()),
@@ -246,12 +246,12 @@ def two_that_train(home: Path, first: str, second: str) -> Path:
         (started, ReplicaStarted(SECOND, 0)),
     ]
     folder = write_run(home, 4, history, spec=TWO_WORKERS, directory=Path.cwd())
-    written = time.time() + 600  # a time to go grows less with each moment since
+    written = time.time() + 600  # the remaining time is counted from the time of the log
     for replica, text in ((WORKER, first), (SECOND, second)):
-        life = folder.path / trace_dir(replica, 0)
-        life.mkdir(parents=True)
-        (life / LOG).write_text(text)
-        os.utime(life / LOG, (written, written))
+        trace_folder = folder.path / trace_dir(replica, 0)
+        trace_folder.mkdir(parents=True)
+        (trace_folder / LOG).write_text(text)
+        os.utime(trace_folder / LOG, (written, written))
     return folder.lock_file
 
 

@@ -1,4 +1,4 @@
-"""`drumline status` of runs that were damaged, and of names that are none."""
+"""`drumline status` of damaged runs, and of names that are not valid text."""
 
 from __future__ import annotations
 
@@ -41,9 +41,7 @@ def change_schema(path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [remove, make_folder, truncate, fill_with_garbage, change_schema])
-def test_whatever_happens_to_the_index_the_list_is_the_same(
-    home: Path, capsys: Captured, damage: Callable[[Path], None]
-) -> None:
+def test_a_damaged_index_does_not_change_the_list(home: Path, capsys: Captured, damage: Callable[[Path], None]) -> None:
     for number in range(1, 6):
         write_run(home, number, finished(code=number % 2), directory=Path.cwd())
     before = data(capsys)
@@ -53,7 +51,7 @@ def test_whatever_happens_to_the_index_the_list_is_the_same(
         assert data(capsys) == before
 
 
-def test_a_torn_journal_is_read_up_to_the_tear(home: Path, capsys: Captured) -> None:
+def test_a_truncated_journal_is_read_up_to_its_last_complete_line(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 4, finished(), directory=Path.cwd())
     assert [run["state"] for run in data(capsys)] == ["FINISHED"]
     folder.journal_file.write_bytes(folder.journal_file.read_bytes()[:-7])
@@ -77,7 +75,7 @@ def test_a_clock_set_back_gives_no_negative_times(home: Path, capsys: Captured) 
     assert all(run["duration_seconds"] >= 0 for run in data(capsys))
 
 
-def test_a_home_that_cannot_be_read_is_a_sentence(home: Path, capsys: Captured) -> None:
+def test_a_home_that_cannot_be_read_is_reported_in_one_sentence(home: Path, capsys: Captured) -> None:
     home.mkdir()
     (home / "runs").write_text("not a folder")
     for words in ((), ("-a",), ("4",)):
@@ -86,7 +84,7 @@ def test_a_home_that_cannot_be_read_is_a_sentence(home: Path, capsys: Captured) 
         assert (out, err.splitlines()[0]) == ("", f"error: cannot read the runs in {home}: Not a directory")
 
 
-def test_a_run_that_cannot_be_read_is_named_beside_the_others(home: Path, capsys: Captured) -> None:
+def test_a_run_that_cannot_be_read_is_listed_beside_the_others(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), directory=Path.cwd())
     for number in (2, 3):
         write_run(home, number, finished(), directory=Path.cwd()).plan_file.write_text("{}")
@@ -98,7 +96,7 @@ def test_a_run_that_cannot_be_read_is_named_beside_the_others(home: Path, capsys
     assert status("3") == 3
 
 
-def test_a_folder_that_was_deleted_under_us_is_a_sentence(home: Path, capsys: Captured) -> None:
+def test_a_deleted_working_directory_is_reported_in_one_sentence(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), directory=Path.cwd())
     shutil.rmtree(Path.cwd())
     assert status() == 2
@@ -106,7 +104,7 @@ def test_a_folder_that_was_deleted_under_us_is_a_sentence(home: Path, capsys: Ca
     assert [run["id"] for run in data(capsys, "-a")] == ["1"]
 
 
-def test_what_a_terminal_might_obey_is_spelled_out(home: Path, capsys: Captured) -> None:
+def test_control_characters_are_escaped(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), spec=f'{ONE_WORKER}\nparameters: {{bell: "\\a\\e[2J"}}', directory="/a\x1b[31mb")
     assert status("1") == 0
     out = capsys.readouterr().out
@@ -115,7 +113,7 @@ def test_what_a_terminal_might_obey_is_spelled_out(home: Path, capsys: Captured)
     assert "/a\\x1b[31mb" in out
 
 
-def test_a_project_whose_name_is_no_text_can_be_shown(home: Path, capsys: Captured) -> None:
+def test_a_project_with_a_name_that_is_not_utf_8_can_be_shown(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), directory=os.fsdecode(b"/caf\xe9"), spec=f"{ONE_WORKER}\noutput: out")
     assert status("1") == 0
     assert "Output:     /caf\\udce9/out\n" in capsys.readouterr().out
@@ -135,7 +133,7 @@ def test_a_project_whose_name_is_no_text_can_be_shown(home: Path, capsys: Captur
     ],
     ids=lambda line: line[8:60],
 )
-def test_a_line_of_the_journal_that_nobody_understands_is_passed_over(home: Path, capsys: Captured, line: str) -> None:
+def test_an_invalid_line_of_the_journal_is_skipped(home: Path, capsys: Captured, line: str) -> None:
     folder = write_run(home, 4, finished(), directory=Path.cwd())
     folder.journal_file.write_bytes(folder.journal_file.read_bytes() + f"{line}\n".encode())
     assert [run["state"] for run in data(capsys)] == ["FINISHED"]
@@ -144,15 +142,13 @@ def test_a_line_of_the_journal_that_nobody_understands_is_passed_over(home: Path
 
 
 @pytest.mark.parametrize("facts", ["[]", '{"directory": 5, "at": "x"}', '{"at": []}', '{"at": NaN}', "[" * 99999])
-def test_a_launch_that_cannot_be_read_is_as_if_nothing_was_known_of_it(
-    home: Path, capsys: Captured, facts: str
-) -> None:
+def test_facts_of_a_launch_that_cannot_be_read_are_ignored(home: Path, capsys: Captured, facts: str) -> None:
     write_run(home, 4, finished(), directory=Path.cwd()).facts_file.write_text(facts)
     assert data(capsys, "4")["state"] == "FINISHED"
     assert [run["id"] for run in data(capsys, "-a")] == ["4"]
 
 
-def test_stacks_that_are_no_file_are_not_shown(home: Path, capsys: Captured) -> None:
+def test_stacks_that_are_not_a_file_are_not_shown(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 4, finished(), directory=Path.cwd())
     stacks = folder.path / "attempts" / "0" / "worker.0" / "stacks"
     stacks.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Nothing that is printed can steer a terminal, end in a traceback or pass for a line of its own."""
+"""Printed texts cannot control a terminal, cause a traceback or forge a line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ texts = st.text(st.characters() | st.sampled_from("\n\r\x1b\x07\x9b\u202e\ud800"
 
 
 class Printed:
-    """Streams of an encoding, and what was written to them."""
+    """Streams with an encoding, which record what is written to them."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.streams = [io.TextIOWrapper(io.BytesIO(), encoding=encoding, write_through=True) for _ in range(2)]
@@ -43,7 +43,7 @@ class _TerminalStream(io.TextIOWrapper[io.BytesIO] if TYPE_CHECKING else io.Text
 
 
 class Terminal(Printed):
-    """Streams that say that they are a terminal."""
+    """Streams that report that they are a terminal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,12 +76,12 @@ def test_a_line_is_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @given(text=texts.filter(lambda text: not re.search("[\ud800-\udbff][\udc00-\udfff]", text)))  # one character in JSON
-def test_json_says_what_it_was_given(encoding: str, text: str) -> None:
+def test_json_contains_the_given_text(encoding: str, text: str) -> None:
     assert json.loads(Printed(encoding).by(lambda: terminal.print_json([text]))) == [text]
 
 
 @given(message=texts, hint=texts)
-def test_an_error_has_one_line_that_says_so(message: str, hint: str) -> None:
+def test_an_error_is_one_line(message: str, hint: str) -> None:
     lines = Printed().by(lambda: show_error(InputError(message, hint=hint))).split("\n")[:-1]
     assert "".join(lines).isprintable()
     labels = [line.partition(" ")[0] for line in lines if not line.startswith("  ")]
@@ -129,7 +129,7 @@ def test_a_document_with_a_lone_surrogate_is_printed() -> None:
     assert Printed().by(lambda: terminal.print_document("a\ud800\n")) == "a\\ud800\n"
 
 
-def test_what_libraries_and_the_interpreter_print_is_escaped() -> None:
+def test_output_of_libraries_and_the_interpreter_is_escaped() -> None:
     program = """
 import logging, sys, warnings
 from drumline.cli import terminal
@@ -154,7 +154,7 @@ raise ValueError(text)
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 @pytest.mark.parametrize("words", ["status -a", "status -a -o json", "schema", "events 9", "nonsense"])
-def test_a_stream_that_was_closed_before_the_start_is_no_traceback(tmp_path: Path, words: str, closed: str) -> None:
+def test_a_stream_that_is_closed_before_the_start_causes_no_traceback(tmp_path: Path, words: str, closed: str) -> None:
     done = subprocess.run(
         ["/bin/sh", "-c", f"exec {sys.executable} -m drumline {words} {closed}"],
         capture_output=True,
@@ -166,7 +166,7 @@ def test_a_stream_that_was_closed_before_the_start_is_no_traceback(tmp_path: Pat
     assert b"Traceback" not in done.stdout + done.stderr
 
 
-# Modules that write to a stream themselves, and where that goes.
+# Modules that write to a stream themselves, with the calls that are allowed.
 ALLOWED = {
     "cli/terminal.py": "escapes",
     "engine/agent/verbs.py": "an agent's log, on a host",
@@ -183,7 +183,7 @@ STREAM = {"write", "writelines", "buffer", "reconfigure", "detach"}
 
 
 def writes(tree: ast.AST) -> Iterator[str]:
-    """What in a module writes to stdout or stderr."""
+    """Yield what a module calls to write to stdout or stderr."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name("print")):
@@ -207,7 +207,7 @@ def writes(tree: ast.AST) -> Iterator[str]:
 def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(SOURCE.rglob("*.py")):
         name = str(path.relative_to(SOURCE))
-        if not name.startswith(("runtime/", "cli/templates/")):  # they run in replicas, whose output is a log
+        if not name.startswith(("runtime/", "cli/templates/")):  # they run in replicas, which write to a log
             yield name, ast.parse(path.read_text())
 
 
@@ -217,7 +217,7 @@ def test_no_other_module_prints() -> None:
 
 
 def test_every_module_that_may_print_does() -> None:
-    """What is allowed and no longer needed would hide the next one that prints."""
+    """An exception that is no longer needed would hide a new call."""
     assert [name for name in ALLOWED if not set(writes(ast.parse((SOURCE / name).read_text())))] == []
 
 

@@ -1,4 +1,4 @@
-"""``drumline tfconfig``, as it is typed and as it answers."""
+"""``drumline tfconfig make`` and ``drumline tfconfig check``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Answer(NamedTuple):
     err: str
 
 
-def type_in(*argv: str, stdin: bytes = b"") -> Answer:
+def run_cli(*argv: str, stdin: bytes = b"") -> Answer:
     """Run the command line in this process."""
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err), pytest.MonkeyPatch.context() as patch:
@@ -38,7 +38,7 @@ def type_in(*argv: str, stdin: bytes = b"") -> Answer:
 
 
 def make(*argv: str) -> Answer:
-    return type_in("make", *argv)
+    return run_cli("make", *argv)
 
 
 def options(cluster: Cluster) -> list[str]:
@@ -72,7 +72,7 @@ def test_make_prints_lines_for_a_script(how: tuple[str, ...]) -> None:
     assert make(*TWO, "--task", "worker:0", *how) == Answer(0, expected, "")
 
 
-def test_make_all_heads_each_nodes_shell_line_with_who_and_where_it_is() -> None:
+def test_make_all_puts_the_node_and_its_address_above_each_shell_line() -> None:
     answer = make(*TWO, "--all", "--export")
     assert answer.out.splitlines() == [
         "# worker.0 on a:2222",
@@ -83,7 +83,7 @@ def test_make_all_heads_each_nodes_shell_line_with_who_and_where_it_is() -> None
     ]
 
 
-def test_make_all_heads_each_nodes_python_lines_with_who_and_where_it_is() -> None:
+def test_make_all_puts_the_node_and_its_address_above_the_python_lines() -> None:
     answer = make(*TWO, "--all", "--python")
     assert answer.out.splitlines()[:6] == [
         "# worker.0 on a:2222",
@@ -111,13 +111,13 @@ def test_master_is_another_word_for_chief_and_is_never_written(option: str, task
     }
 
 
-def test_only_the_evaluator_knows_of_the_evaluator() -> None:
-    everyone = json.loads(make(*TWO, "--evaluator", "e:1", "--all").out)
-    assert {node for node, value in everyone.items() if "evaluator" in value["cluster"]} == {"evaluator.0"}
+def test_the_evaluator_is_listed_for_the_evaluator_only() -> None:
+    configs = json.loads(make(*TWO, "--evaluator", "e:1", "--all").out)
+    assert {node for node, value in configs.items() if "evaluator" in value["cluster"]} == {"evaluator.0"}
 
 
 @pytest.mark.parametrize(
-    ("argv", "talk"),
+    ("argv", "message"),
     [
         (
             (*TWO, "--ps", "p:1", "--task", "ps:0"),
@@ -139,9 +139,9 @@ def test_only_the_evaluator_knows_of_the_evaluator() -> None:
         ),
     ],
 )
-def test_what_is_unwise_is_said_beside_the_result(argv: tuple[str, ...], talk: str) -> None:
+def test_warnings_are_printed_beside_the_result(argv: tuple[str, ...], message: str) -> None:
     answer = make(*argv)
-    assert (answer.code, answer.err) == (0, talk)
+    assert (answer.code, answer.err) == (0, message)
     assert json.loads(answer.out)
 
 
@@ -154,7 +154,7 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "talk"),
+    ("argv", "message"),
     [
         (
             (),
@@ -228,8 +228,8 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
         ),
     ],
 )
-def test_make_refuses_with_a_sentence_and_prints_no_result(argv: tuple[str, ...], talk: str) -> None:
-    assert make(*argv) == Answer(2, "", talk)
+def test_make_reports_problems_and_prints_no_result(argv: tuple[str, ...], message: str) -> None:
+    assert make(*argv) == Answer(2, "", message)
 
 
 # check
@@ -240,21 +240,21 @@ def test_check_reads_the_variable_of_this_shell(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("TF_CONFIG", TWO_JSON % index)
     end = "it acts as chief" if index == 0 else "worker.0 on a:2222 acts as chief"
     me = f"worker.{index} on {'ab'[index]}:2222"
-    who = f"TF_CONFIG is fine: this node is {me}, one of 2 workers with no chief; {end}\n"
-    assert type_in("check") == Answer(0, who, "")
+    answer = f"TF_CONFIG is fine: this node is {me}, one of 2 workers with no chief; {end}\n"
+    assert run_cli("check") == Answer(0, answer, "")
 
 
 def test_check_reads_a_file_and_standard_input(tmp_path: Path) -> None:
     file = tmp_path / "tf.json"
     file.write_text(f"{TWO_JSON % 0}\n")
     words = "is fine: this node is worker.0 on a:2222, one of 2 workers with no chief; it acts as chief\n"
-    assert type_in("check", str(file)) == Answer(0, f"{file} {words}", "")
-    assert type_in("check", "-", stdin=file.read_bytes()) == Answer(0, f"<stdin> {words}", "")
+    assert run_cli("check", str(file)) == Answer(0, f"{file} {words}", "")
+    assert run_cli("check", "-", stdin=file.read_bytes()) == Answer(0, f"<stdin> {words}", "")
 
 
-def test_check_without_anything_to_check_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_without_a_tf_config_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert type_in("check") == Answer(
+    assert run_cli("check") == Answer(
         2,
         "",
         "error: TF_CONFIG is not set, so TensorFlow would train in a single process\n"
@@ -264,7 +264,7 @@ def test_check_without_anything_to_check_says_so(monkeypatch: pytest.MonkeyPatch
 
 def test_an_empty_variable_is_not_an_unset_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TF_CONFIG", "")
-    assert type_in("check") == Answer(
+    assert run_cli("check") == Answer(
         2,
         "",
         "TF_CONFIG: is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`\n"
@@ -272,9 +272,9 @@ def test_an_empty_variable_is_not_an_unset_one(monkeypatch: pytest.MonkeyPatch) 
     )
 
 
-def test_check_names_every_problem_after_the_warnings_and_leaves_notes_for_later() -> None:
+def test_check_lists_warnings_and_problems_but_no_notes() -> None:
     text = b'{"cluster": {"worker": ["a:1", "b"], "chief": ["a:1"], "ps": ["p:1"]}, "environment": "cloud", "tusk": 1}'
-    assert type_in("check", "-", stdin=text) == Answer(
+    assert run_cli("check", "-", stdin=text) == Answer(
         2,
         "",
         "warning: <stdin>: tusk: is nothing that TensorFlow reads; did you mean `task`?\n"
@@ -285,9 +285,9 @@ def test_check_names_every_problem_after_the_warnings_and_leaves_notes_for_later
     )
 
 
-def test_check_says_what_is_good_to_know_beside_who_the_node_is() -> None:
+def test_check_prints_notes_and_the_description_of_the_node() -> None:
     text = b'{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0}, "environment": "cloud"}'
-    assert type_in("check", "-", stdin=text) == Answer(
+    assert run_cli("check", "-", stdin=text) == Answer(
         0,
         "<stdin> is fine: this node is worker.0 on a:1, all alone\n",
         "note: <stdin>: environment: is written by Kubeflow and Google Cloud; TensorFlow does not read it, no harm is"
@@ -296,9 +296,9 @@ def test_check_says_what_is_good_to_know_beside_who_the_node_is() -> None:
     )
 
 
-def test_check_as_json_has_everything_and_the_exit_code_too() -> None:
+def test_check_as_json_has_all_diagnostics_and_the_same_exit_code() -> None:
     text = b'{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": "1", "id": 1}, "job": {}}'
-    answer = type_in("check", "-", "-o", "json", stdin=text)
+    answer = run_cli("check", "-", "-o", "json", stdin=text)
     assert (answer.code, answer.err) == (2, "error: <stdin> has one problem\n")
     assert json.loads(answer.out) == {
         "ok": False,
@@ -316,8 +316,8 @@ def test_check_as_json_has_everything_and_the_exit_code_too() -> None:
     }
 
 
-def test_check_as_json_of_something_that_is_none_names_nobody() -> None:
-    answer = type_in("check", "-", "-o", "json", stdin=b"{")
+def test_check_as_json_of_an_invalid_value_describes_no_node() -> None:
+    answer = run_cli("check", "-", "-o", "json", stdin=b"{")
     assert answer.code == 2
     assert json.loads(answer.out) == {
         "ok": False,
@@ -330,41 +330,41 @@ def test_check_as_json_of_something_that_is_none_names_nobody() -> None:
     }
 
 
-def test_thousands_of_problems_are_shown_as_a_hundred_and_a_number() -> None:
+def test_of_thousands_of_problems_a_hundred_and_their_number_are_shown() -> None:
     text = json.dumps({"cluster": {"worker": [0] * 5_000}, "task": {"type": "worker", "index": 0}}).encode()
-    answer = type_in("check", "-", stdin=text)
+    answer = run_cli("check", "-", stdin=text)
     assert answer.err.splitlines()[98:] == [
         "<stdin>: cluster.worker[98]: expected `host:port`, got 0",
         "<stdin>: cluster.worker[99]: expected `host:port`, got 0",
         "... and 4,900 more; `-o json` shows all",
         "error: <stdin> has 5,000 problems",
     ]
-    whole = json.loads(type_in("check", "-", "-o", "json", stdin=text).out)
+    whole = json.loads(run_cli("check", "-", "-o", "json", stdin=text).out)
     assert len(whole["problems"]) == 5_000
 
 
-def test_what_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b'{"\xff": 1}')
     (tmp_path / "endless").symlink_to("/dev/zero")
-    assert type_in("check", str(tmp_path / "nothing")) == Answer(2, "", f"error: {tmp_path}/nothing: no such file\n")
-    assert type_in("check", str(tmp_path)) == Answer(
+    assert run_cli("check", str(tmp_path / "nothing")) == Answer(2, "", f"error: {tmp_path}/nothing: no such file\n")
+    assert run_cli("check", str(tmp_path)) == Answer(
         2, "", f"error: {tmp_path}: is a directory\nhint: name a file in it\n"
     )
-    assert type_in("check", str(tmp_path / "latin")) == Answer(
+    assert run_cli("check", str(tmp_path / "latin")) == Answer(
         2, "", f"error: {tmp_path}/latin: is not UTF-8 text (byte 3)\nhint: save it as UTF-8\n"
     )
-    assert type_in("check", str(tmp_path / "latin" / "below")) == Answer(
+    assert run_cli("check", str(tmp_path / "latin" / "below")) == Answer(
         2, "", f"error: {tmp_path}/latin/below: cannot be read: Not a directory\n"
     )
-    assert type_in("check", str(tmp_path / "endless")) == Answer(
+    assert run_cli("check", str(tmp_path / "endless")) == Answer(
         2,
         "",
         f"{tmp_path}/endless: is longer than 1,000,000 characters\nerror: {tmp_path}/endless has one problem\n",
     )
 
 
-def test_the_text_itself_is_not_taken_for_the_name_of_a_file() -> None:
-    assert type_in("check", TWO_JSON % 0) == Answer(
+def test_json_instead_of_a_file_name_is_refused() -> None:
+    assert run_cli("check", TWO_JSON % 0) == Answer(
         2,
         "",
         "error: expected the name of a file, got JSON\nhint: pipe it in: `echo '...' | drumline tfconfig check -`\n",
@@ -376,20 +376,20 @@ def test_the_text_itself_is_not_taken_for_the_name_of_a_file() -> None:
 
 @given(clusters())
 @settings(max_examples=examples(40))
-def test_what_make_prints_for_any_cluster_check_accepts_for_every_node(cluster: Cluster) -> None:
-    everyone = json.loads(make(*options(cluster), "--all").out)
-    assert list(everyone) == [f"{role}.{index}" for role, index in nodes(cluster)]
+def test_check_accepts_the_output_of_make_for_any_cluster_and_node(cluster: Cluster) -> None:
+    configs = json.loads(make(*options(cluster), "--all").out)
+    assert list(configs) == [f"{role}.{index}" for role, index in nodes(cluster)]
     for role, index in nodes(cluster):
         made = make(*options(cluster), "--task", f"{role}:{index}")
-        assert (made.code, json.loads(made.out)) == (0, everyone[f"{role}.{index}"])
-        checked = type_in("check", "-", stdin=made.out.encode())
+        assert (made.code, json.loads(made.out)) == (0, configs[f"{role}.{index}"])
+        checked = run_cli("check", "-", stdin=made.out.encode())
         assert checked.code == 0
         assert f"this node is {role}.{index} on {cluster[role][index]}," in checked.out
 
 
 @given(clusters())
 @settings(max_examples=examples(10), deadline=None)
-def test_a_real_shell_and_a_real_python_get_exactly_the_json(cluster: Cluster) -> None:
+def test_shell_and_python_read_exactly_the_json(cluster: Cluster) -> None:
     tasks = [f"{role}.{index}" for role, index in nodes(cluster)]
     texts = [make(*options(cluster), "--task", task).out for task in tasks]
     shell = "".join(make(*options(cluster), "--task", task, "--export").out + "printenv TF_CONFIG\n" for task in tasks)
@@ -400,7 +400,7 @@ def test_a_real_shell_and_a_real_python_get_exactly_the_json(cluster: Cluster) -
     assert output_of([sys.executable, "-I", "-S", "-"], python) == "".join(texts)
 
 
-def test_all_nodes_lines_can_be_run_as_they_are() -> None:
+def test_the_lines_of_all_nodes_can_be_executed() -> None:
     last = make(*TWO, "--task", "worker:1").out
     assert output_of(["sh", "-eu"], make(*TWO, "--all", "--export").out + "printenv TF_CONFIG\n") == last
     lines = make(*TWO, "--all", "--python").out + 'print(os.environ["TF_CONFIG"])\n'
@@ -412,12 +412,12 @@ def output_of(argv: list[str], script: str) -> str:
 
 
 @pytest.mark.parametrize("line", ["export TF_CONFIG='%s'", "TF_CONFIG='%s' python x.py", "TF_CONFIG=%s"])
-def test_a_line_for_a_shell_is_checked_for_the_value_that_it_sets(line: str) -> None:
-    answer = type_in("check", "-", stdin=(line % (TWO_JSON % 1)).encode())
+def test_check_reads_the_value_in_a_shell_line(line: str) -> None:
+    answer = run_cli("check", "-", stdin=(line % (TWO_JSON % 1)).encode())
     assert answer.code == 0
     assert answer.out.startswith("<stdin> is fine: this node is worker.1")
 
 
-def test_a_line_for_a_shell_whose_quote_stays_open_is_refused() -> None:
-    answer = type_in("check", "-", stdin=b"export TF_CONFIG='{")
+def test_a_shell_line_with_an_open_quote_is_refused() -> None:
+    answer = run_cli("check", "-", stdin=b"export TF_CONFIG='{")
     assert (answer.code, answer.err.splitlines()[0]) == (2, "error: <stdin>: a quote in it is never closed")

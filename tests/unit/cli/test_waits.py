@@ -1,4 +1,4 @@
-"""What replicas wait for before they start: on the page of their run, in lists, in logs."""
+"""What replicas wait for before they start, in `status ID`, `status` and `logs`."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ ACCEPTED, PLACED, WAITS, LATER = moments()
 NO_ROOM = "none of 2 nodes can run it: 2 have too few free CPUs"
 
 
-def story(*events: Event) -> list[tuple[Moment, Event]]:
-    """A line that was placed, and then this."""
+def history(*events: Event) -> list[tuple[Moment, Event]]:
+    """Return the events of a placed attempt, followed by these."""
     begin: list[tuple[Moment, Event]] = [(ACCEPTED, RunAccepted()), (PLACED, AttemptPlaced(0, ("a:1", "a:2")))]
     return [*begin, *((WAITS, event) for event in events)]
 
 
 @pytest.fixture
 def waiting(home: Path) -> Path:
-    """A run one of whose workers runs and one waits, and which has a supervisor."""
+    """Write a run with a supervisor, a worker that runs and a worker that waits."""
     wait = ReplicaWaits(SECOND, 0, 0, "Unschedulable", NO_ROOM)
-    folder = write_run(home, 4, story(ReplicaStarted(WORKER, 0), wait), spec=TWO_WORKERS, directory=Path.cwd())
+    folder = write_run(home, 4, history(ReplicaStarted(WORKER, 0), wait), spec=TWO_WORKERS, directory=Path.cwd())
     assert take_lock(folder.lock_file)
     return home
 
 
-def test_a_page_says_who_waits_for_what(waiting: Path, capsys: Captured) -> None:
+def test_the_status_of_a_run_shows_what_each_replica_waits_for(waiting: Path, capsys: Captured) -> None:
     assert status("4") == 0
     out = capsys.readouterr().out
     assert f"State:      STARTING: worker.1: {NO_ROOM}" in out
@@ -51,7 +51,7 @@ def test_a_page_says_who_waits_for_what(waiting: Path, capsys: Captured) -> None
     assert NO_ROOM in row
 
 
-def test_a_list_says_it_and_so_does_json(waiting: Path, capsys: Captured) -> None:
+def test_the_list_and_json_show_what_a_run_waits_for(waiting: Path, capsys: Captured) -> None:
     assert status() == 0
     assert f"worker.1: {NO_ROOM}" in capsys.readouterr().out
     found = data(capsys, "4")
@@ -62,10 +62,10 @@ def test_a_list_says_it_and_so_does_json(waiting: Path, capsys: Captured) -> Non
     ]
 
 
-def test_logs_tell_each_thing_that_is_waited_for_once(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_logs_show_each_wait_once(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pulls = ReplicaWaits(WORKER, 0, 0, "ImagePull", "pulls its image")
     room = ReplicaWaits(SECOND, 0, 0, "Unschedulable", NO_ROOM)
-    events = story(room, pulls, ReplicaWaits(WORKER, 0), ReplicaStarted(WORKER, 0), ReplicaStarted(SECOND, 0))
+    events = history(room, pulls, ReplicaWaits(WORKER, 0), ReplicaStarted(WORKER, 0), ReplicaStarted(SECOND, 0))
     write_run(home, 4, events, spec=TWO_WORKERS, directory=Path.cwd())
     run(["logs", "4", "--no-timestamps"])
     lines = [line.split("| ", 1) for line in capfd.readouterr().out.splitlines()]
@@ -83,10 +83,10 @@ def test_logs_tell_each_thing_that_is_waited_for_once(home: Path, capfd: pytest.
     ]
 
 
-def test_a_run_that_waited_in_vain_says_for_what(home: Path, capsys: Captured) -> None:
+def test_a_run_that_failed_while_it_waited_shows_what_for(home: Path, capsys: Captured) -> None:
     gone = [ReplicaExited(each, 0, 0, Exit(message="never started"), LATER.since_boot) for each in (WORKER, SECOND)]
     wait = ReplicaWaits(SECOND, 0, 0, "Unschedulable", NO_ROOM)
-    write_run(home, 4, story(wait, TimerFired("start", 0), *gone), spec=TWO_WORKERS, directory=Path.cwd())
+    write_run(home, 4, history(wait, TimerFired("start", 0), *gone), spec=TWO_WORKERS, directory=Path.cwd())
     words = f"did not start within 600 s: {NO_ROOM}; nor did 1 other"
     assert data(capsys, "4")["message"] == f"4.worker.1: {words}"
     assert status("4") == 0

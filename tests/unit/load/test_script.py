@@ -11,7 +11,7 @@ from scaffold.plans import plan_of
 SPEC = "project: digits\nframework: {framework}\nrun: python train.py\nworkdir: code\nroles: {{worker: {workers}}}\n"
 
 
-def said_of(script: str, folder: Path, *, framework: str = "tensorflow", workers: int = 2) -> list[str]:
+def warnings_of(script: str, folder: Path, *, framework: str = "tensorflow", workers: int = 2) -> list[str]:
     (folder / "code").mkdir()
     (folder / "code" / "train.py").write_text(script)
     return list(map(str, find_script_warnings(plan_of(SPEC.format(framework=framework, workers=workers)), str(folder))))
@@ -30,9 +30,9 @@ def said_of(script: str, folder: Path, *, framework: str = "tensorflow", workers
         "os.putenv('TF_CONFIG', '{}')",
     ],
 )
-def test_a_script_that_says_itself_who_it_is_is_named_with_the_line(line: str, tmp_path: Path) -> None:
-    (said,) = said_of(f"import json, os\n\n{line}\nprint(os.environ['TF_CONFIG'])\n", tmp_path)
-    assert said.startswith("train.py:3: sets TF_CONFIG itself")
+def test_a_script_that_sets_tf_config_is_reported_with_the_line(line: str, tmp_path: Path) -> None:
+    (warning,) = warnings_of(f"import json, os\n\n{line}\nprint(os.environ['TF_CONFIG'])\n", tmp_path)
+    assert warning.startswith("train.py:3: sets TF_CONFIG itself")
 
 
 @pytest.mark.parametrize(
@@ -48,16 +48,16 @@ def test_a_script_that_says_itself_who_it_is_is_named_with_the_line(line: str, t
         "# os.environ.update({'TF_CONFIG': '{}'})",
     ],
 )
-def test_one_that_only_reads_it_or_fills_in_for_who_does_not_give_it_is_fine(script: str, tmp_path: Path) -> None:
-    assert said_of(script, tmp_path) == []
+def test_a_script_that_reads_tf_config_or_sets_a_default_is_fine(script: str, tmp_path: Path) -> None:
+    assert warnings_of(script, tmp_path) == []
 
 
 @pytest.mark.parametrize(("framework", "workers"), [("torch", 2), ("tensorflow", 1)])
-def test_who_is_alone_or_not_asked_by_it_may_set_what_they_like(framework: str, workers: int, tmp_path: Path) -> None:
-    assert said_of("os.environ['TF_CONFIG'] = '{}'\n", tmp_path, framework=framework, workers=workers) == []
+def test_a_single_worker_or_another_framework_may_set_tf_config(framework: str, workers: int, tmp_path: Path) -> None:
+    assert warnings_of("os.environ['TF_CONFIG'] = '{}'\n", tmp_path, framework=framework, workers=workers) == []
 
 
-def test_a_script_that_is_not_here_is_nothing_to_look_at(tmp_path: Path) -> None:
+def test_a_missing_script_is_not_checked(tmp_path: Path) -> None:
     assert list(find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
 
 
@@ -77,24 +77,26 @@ SETS = "import os\n\ndef join():\n    os.environ['TF_CONFIG'] = '{}'\n"
         ("if True:\n    from tools import *", "tools/__init__.py"),
     ],
 )
-def test_a_module_of_the_project_that_is_imported_is_looked_at(line: str, module: str, tmp_path: Path) -> None:
+def test_an_imported_module_of_the_project_is_checked(line: str, module: str, tmp_path: Path) -> None:
     (tmp_path / "code" / module).parent.mkdir(parents=True)
     (tmp_path / "code" / module).write_text(SETS)
     (tmp_path / "code" / "train.py").write_text(line)
-    (said,) = map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
-    assert said.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that all replicas")
+    (warning,) = map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
+    assert warning.startswith(f"{module}:4: sets TF_CONFIG itself, and is imported by train.py, so that all replicas")
 
 
-def test_modules_that_import_each_other_are_looked_at_once(tmp_path: Path) -> None:
+def test_modules_that_import_each_other_are_checked_once(tmp_path: Path) -> None:
     (tmp_path / "code" / "tools").mkdir(parents=True)
     (tmp_path / "code" / "train.py").write_text("import tools.a\nimport train\n")
     (tmp_path / "code" / "tools" / "a.py").write_text("from . import b\nfrom .. import train\n")
     (tmp_path / "code" / "tools" / "b.py").write_text(f"from .a import x\n{SETS}")
-    said = list(map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))))
-    assert [each.partition(":")[0] for each in said] == ["tools/b.py"]
+    warnings = list(
+        map(str, find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path)))
+    )
+    assert [each.partition(":")[0] for each in warnings] == ["tools/b.py"]
 
 
-def test_what_a_module_does_when_it_is_run_alone_does_not_count(tmp_path: Path) -> None:
+def test_code_under_a_modules_main_check_does_not_count(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "train.py").write_text("import cluster\nimport tensorflow\n")
     (tmp_path / "code" / "cluster.py").write_text(f"if __name__ == '__main__':\n    {SETS}")
@@ -110,14 +112,14 @@ def test_what_a_module_does_when_it_is_run_alone_does_not_count(tmp_path: Path) 
         ("python src/train.py", "src/train.py"),
     ],
 )
-def test_the_script_is_found_in_a_shell_s_command_and_as_a_module(run: str, file: str, tmp_path: Path) -> None:
+def test_the_script_is_found_in_a_shell_command_and_as_a_module(run: str, file: str, tmp_path: Path) -> None:
     (tmp_path / file).parent.mkdir(exist_ok=True)
     (tmp_path / file).write_text(SETS)
     plan = plan_of(f"project: digits\nrun: {run}\nroles: {{worker: 2}}\n")
     assert [str(each).partition(":")[0] for each in find_script_warnings(plan, str(tmp_path))] == [file]
 
 
-def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_pipe_instead_of_a_script_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "code").mkdir()
     os.mkfifo(tmp_path / "code" / "train.py")
     assert list(find_script_warnings(plan_of(SPEC.format(framework="tensorflow", workers=2)), str(tmp_path))) == []
@@ -131,7 +133,7 @@ def test_a_pipe_in_the_place_of_a_script_is_not_waited_for(tmp_path: Path) -> No
         "from a import " + ", ".join(f"b{number}" for number in range(100_000)),
     ],
 )
-def test_a_script_that_imports_more_than_there_can_be_is_looked_at_no_longer_than_others(
+def test_the_time_to_check_a_script_with_absurd_imports_is_bounded(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked: list[str] = []
@@ -142,11 +144,11 @@ def test_a_script_that_imports_more_than_there_can_be_is_looked_at_no_longer_tha
         return is_file(path)
 
     monkeypatch.setattr("os.path.isfile", look)
-    assert said_of(f"{line}\n", tmp_path) == []
+    assert warnings_of(f"{line}\n", tmp_path) == []
     assert len(looked) < 10_000
 
 
-def test_a_command_of_one_long_word_is_looked_at_in_no_time(tmp_path: Path) -> None:
+def test_a_command_with_a_very_long_word_is_checked_in_linear_time(tmp_path: Path) -> None:
     """A pattern that begins anew at each letter takes hours."""
     plan = plan_of(SPEC.format(framework="tensorflow", workers=2))
     replicas = tuple(each.replace(argv=("sh", "-c", "a" * 900_000)) for each in plan.replicas)

@@ -1,4 +1,4 @@
-"""A plan and its places become launches: every variable a replica gets, and how they all fit together."""
+"""`bind` makes launches from a plan and its placement: the variables of each replica, consistent in all of them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def config_of(env: Mapping[str, LaunchValue]) -> Any:
 # TensorFlow
 
 
-def test_tf_config_says_who_is_there_and_who_i_am() -> None:
+def test_tf_config_has_the_cluster_and_the_replicas_task() -> None:
     envs = envs_of("roles: {chief: 1, worker: 2, ps: 1}")
     cluster = {
         "chief": ["127.0.0.1:2222"],
@@ -48,7 +48,7 @@ def test_a_master_is_written_as_chief() -> None:
     assert config_of(envs_of("roles: {master: 1, worker: 1}")["chief.0"])["task"] == {"type": "chief", "index": 0}
 
 
-def test_the_evaluator_is_listed_only_in_its_own() -> None:
+def test_the_evaluator_is_listed_only_in_its_own_tf_config() -> None:
     envs = envs_of("roles: {chief: 1, worker: 1, evaluator: 1}")
     training = {"chief": ["127.0.0.1:2222"], "worker": ["127.0.0.1:2223"]}
     assert config_of(envs["chief.0"])["cluster"] == training
@@ -59,14 +59,14 @@ def test_the_evaluator_is_listed_only_in_its_own() -> None:
     }
 
 
-def test_the_evaluator_is_listed_for_everybody_where_tensorflow_1_wants_it() -> None:
+def test_the_evaluator_is_listed_for_all_replicas_if_tensorflow_1_needs_it() -> None:
     envs = envs_of("roles: {worker: 1, evaluator: 1}\ntensorflow: {evaluator_in_cluster: true}")
     clusters = [config_of(env)["cluster"] for env in envs.values()]
     assert clusters == [{"worker": ["127.0.0.1:2222"], "evaluator": ["127.0.0.1:2223"]}] * 2
 
 
 @pytest.mark.parametrize("roles", ["{}", "{worker: 1}", "{chief: 1}"])
-def test_one_replica_alone_has_a_tf_config_only_if_asked_for(roles: str) -> None:
+def test_a_single_replica_has_a_tf_config_only_with_the_option(roles: str) -> None:
     (alone,) = envs_of(f"roles: {roles}").values()
     assert "TF_CONFIG" not in alone
     (asked,) = envs_of(f"roles: {roles}\ntensorflow: {{tf_config: always}}").values()
@@ -79,7 +79,7 @@ def test_clients_of_parameter_servers_wait_for_them() -> None:
     assert "GRPC_FAIL_FAST" not in envs_of("roles: {chief: 1, worker: 1}")["chief.0"]
 
 
-def test_a_long_cluster_is_one_text_for_all() -> None:
+def test_a_long_cluster_is_encoded_once_for_all_replicas() -> None:
     envs = envs_of("roles: {worker: 100, evaluator: 1}")
     values = [env["TF_CONFIG"] for env in envs.values()]
     assert all(isinstance(value, Shared) for value in values)
@@ -102,7 +102,7 @@ def test_an_ipv6_address_has_brackets() -> None:
 # PyTorch and JAX
 
 
-def test_torch_ranks_are_the_chief_first_then_the_workers() -> None:
+def test_rank_0_of_torch_is_the_chief_followed_by_the_workers() -> None:
     envs = envs_of("framework: torch\nroles: {worker: 2, chief: 1, evaluator: 1}")
     assert {name: env.get("RANK") for name, env in envs.items()} == {
         "chief.0": "0",
@@ -129,25 +129,25 @@ def test_torch_ranks_are_the_chief_first_then_the_workers() -> None:
     }
 
 
-def test_torch_is_told_how_often_the_run_has_restarted_and_how_often_it_may() -> None:
+def test_torch_gets_the_restart_count_and_the_restart_budget() -> None:
     plan = plan_of("framework: torch\nroles: {worker: 2}\nrestart: {crash: 2, lost: 5}")
-    told = [
+    found = [
         tuple(bind(plan, placement_of(plan), attempt=attempt)[0].env[f"TORCHELASTIC_{name}"] for name in names)
         for attempt in (0, 1, 4)
         for names in [("RESTART_COUNT", "MAX_RESTARTS")]
     ]
-    assert told == [("0", "2"), ("1", "2"), ("4", "4")]
+    assert found == [("0", "2"), ("1", "2"), ("4", "4")]
 
 
 @pytest.mark.parametrize("roles", ["{worker: 1}", "{chief: 1}", "{worker: 1, evaluator: 1}"])
-def test_a_torch_rank_that_is_alone_has_variables_only_if_asked_for(roles: str) -> None:
+def test_a_single_torch_rank_has_variables_only_with_the_option(roles: str) -> None:
     spec = f"framework: torch\nroles: {roles}"
     assert all(set(env) == OURS for env in envs_of(spec).values())
     env = next(iter(envs_of(f"{spec}\ntorch: {{rendezvous: always}}").values()))
     assert (env["RANK"], env["WORLD_SIZE"], env["MASTER_PORT"]) == ("0", "1", "2222")
 
 
-def test_jax_processes_know_their_coordinator_number_and_count() -> None:
+def test_jax_processes_get_the_coordinator_their_index_and_the_count() -> None:
     envs = envs_of("framework: jax\nroles: {worker: 2}")
     assert {key: value for key, value in envs["worker.1"].items() if key not in OURS} == {
         "JAX_COORDINATOR_ADDRESS": "127.0.0.1:2222",
@@ -173,7 +173,7 @@ def test_an_evaluator_has_no_rank(framework: str) -> None:
 
 
 @pytest.mark.parametrize("framework", ["jax", "plain", "tensorflow", "torch"])
-def test_alone_or_plain_a_replica_gets_nothing_but_our_own_variables(framework: str) -> None:
+def test_a_single_or_plain_replica_gets_drumlines_variables_only(framework: str) -> None:
     assert set(envs_of(f"framework: {framework}")["worker.0"]) == OURS
 
 
@@ -184,7 +184,7 @@ def test_plain_replicas_have_no_rendezvous() -> None:
 # What every replica gets
 
 
-def test_every_replica_knows_its_run_role_number_attempt_and_folders() -> None:
+def test_every_replica_gets_its_run_role_index_attempt_and_folders() -> None:
     plan = plan_of("roles: {worker: 2}", run="7.2")
     first, second = bind(plan, placement_of(plan), attempt=3)
     assert {name: second.env[name] for name in CONTRACT - {"DATA_DIR"}} == {
@@ -199,7 +199,7 @@ def test_every_replica_knows_its_run_role_number_attempt_and_folders() -> None:
     assert (first.attempt, second.attempt) == (3, 3)
 
 
-def test_data_folders_have_their_variables_and_the_first_is_also_data_dir() -> None:
+def test_each_data_folder_has_a_variable_and_the_first_is_also_data_dir() -> None:
     env = envs_of("data: [{name: train, path: a}, {name: lr-test, path: b}]")["worker.0"]
     assert {name: value for name, value in env.items() if name.startswith("DATA")} == {
         "DATA_DIR": "/data/0",
@@ -210,7 +210,7 @@ def test_data_folders_have_their_variables_and_the_first_is_also_data_dir() -> N
     assert "DATA_DIR" not in envs_of("")["worker.0"]
 
 
-def test_parameters_are_variables_and_the_specs_own_variables_come_last() -> None:
+def test_parameters_are_variables_and_variables_of_the_spec_come_last() -> None:
     env = envs_of(
         """
         parameters: {lr-decay: 0.1}
@@ -226,13 +226,13 @@ def test_parameters_are_variables_and_the_specs_own_variables_come_last() -> Non
     )
 
 
-def test_a_secret_stays_a_name() -> None:
+def test_of_a_secret_only_the_name_is_bound() -> None:
     assert envs_of("env: {TOKEN: {from: MINE}}")["worker.0"]["TOKEN"] == Secret("MINE")
     assert str(Secret("MINE")) == "${MINE:?}"
 
 
 @pytest.mark.parametrize(("framework", "threads"), [("tensorflow", "3"), ("torch", None), ("plain", None)])
-def test_replicas_that_share_cores_start_no_more_threads_than_their_share(framework: str, threads: str | None) -> None:
+def test_replicas_that_share_cores_get_a_thread_limit(framework: str, threads: str | None) -> None:
     plan = plan_of(f"framework: {framework}")
     (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(cores=3)})
     assert launch.env["OMP_NUM_THREADS"] == "3"
@@ -271,9 +271,7 @@ def test_a_replica_sees_its_gpus_and_no_others_and_jax_counts_them_from_zero(
         ),
     ],
 )
-def test_a_replica_that_shares_its_gpu_does_not_reserve_all_of_its_memory(
-    framework: str, variables: dict[str, str]
-) -> None:
+def test_replicas_that_share_a_gpu_do_not_reserve_all_its_memory(framework: str, variables: dict[str, str]) -> None:
     plan = plan_of(f"framework: {framework}")
     (launch,) = bind(plan, {plan.replicas[0].id: place_of(plan).replace(gpus=("0",), gpus_shared=True)})
     assert {name: value for name, value in launch.env.items() if name not in OURS} == {
@@ -293,7 +291,7 @@ def test_the_visible_gpus_of_the_spec_are_not_replaced() -> None:
     ("runtime", "is_on_path", "path"),
     [(None, True, None), ("/r", False, None), ("/r", True, Extended("/r", ":", ("PYTHONPATH",)))],
 )
-def test_the_runtime_is_importable_only_where_the_place_says_so(
+def test_the_runtime_is_on_the_python_path_only_if_the_place_requires_it(
     runtime: str | None, is_on_path: bool, path: Extended | None
 ) -> None:
     plan = plan_of("")
@@ -303,7 +301,7 @@ def test_the_runtime_is_importable_only_where_the_place_says_so(
     assert launch.env.get("PYTHONPATH") == path
 
 
-def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is_kept() -> None:
+def test_hosts_of_the_run_are_added_to_no_proxy() -> None:
     plan = plan_of("roles: {worker: 2}")
     (first, _) = bind(plan, placement_of(plan, hosts=True))
     hosts = "localhost,127.0.0.1,::1,worker.0.example,worker.1.example"
@@ -311,14 +309,14 @@ def test_no_host_of_the_line_is_reached_through_a_proxy_and_what_the_user_had_is
     assert str(first.env["no_proxy"]) == f"{hosts}${{no_proxy:+,$no_proxy}}${{NO_PROXY:+,$NO_PROXY}}"
 
 
-def test_a_line_with_a_domain_of_its_own_is_reached_directly_by_that() -> None:
+def test_a_domain_of_the_run_is_added_to_no_proxy() -> None:
     plan = plan_of("roles: {worker: 2}")
     placement = {name: place.replace(domain=".digits-4") for name, place in placement_of(plan, hosts=True).items()}
     (first, _) = bind(plan, placement)
     assert first.env["no_proxy"] == Extended("localhost,127.0.0.1,::1,.digits-4", ",", ("no_proxy", "NO_PROXY"))
 
 
-def test_what_somebody_there_writes_is_left_to_them_and_only_that() -> None:
+def test_a_variable_that_an_operator_writes_is_left_out() -> None:
     plan = plan_of("roles: {chief: 1, ps: 1}")
     placement = {name: place.replace(written=("TF_CONFIG",)) for name, place in placement_of(plan).items()}
     for launch in bind(plan, placement):
@@ -335,14 +333,14 @@ def test_the_python_that_launches_comes_first_in_path() -> None:
     assert str(launch.env["PATH"]) == "/venv/bin${PATH:+:$PATH}"
 
 
-def test_who_has_an_environment_is_told_so_and_where_the_runtime_is() -> None:
+def test_replicas_with_an_environment_get_its_variables_and_the_runtime() -> None:
     plan = plan_of("environment: [six]\ndata: {path: a, prepare: make-data}")
     place = place_of(plan, python_dir="/e/bin").replace(environment="/e", runtime="/r")
     (launch,) = bind(plan, {plan.replicas[0].id: place})
     (preparation,) = bind_preparations(plan, place)
     for env in (launch.env, preparation.env):
-        told = {name: str(env[name]) for name in ("PATH", "VIRTUAL_ENV", "PYTHONHOME", "DRUMLINE_RUNTIME")}
-        assert told == {
+        found = {name: str(env[name]) for name in ("PATH", "VIRTUAL_ENV", "PYTHONHOME", "DRUMLINE_RUNTIME")}
+        assert found == {
             "PATH": "/e/bin${PATH:+:$PATH}",
             "VIRTUAL_ENV": "/e",
             "PYTHONHOME": "",
@@ -373,7 +371,7 @@ def test_a_preparation_fills_a_folder_beside_the_one_it_makes() -> None:
     }
 
 
-def test_what_a_framework_reads_is_reserved() -> None:
+def test_variables_that_a_framework_reads_are_reserved() -> None:
     for framework in ("tensorflow", "torch", "jax"):
         launches = launches_of(f"framework: {framework}\nroles: {{chief: 1, worker: 1}}")
         assert set(launches["chief.0"].env) <= reserved(framework) | ALWAYS
@@ -384,7 +382,7 @@ def test_what_a_framework_reads_is_reserved() -> None:
 
 @settings(max_examples=examples(60), deadline=None)
 @given(spec=specs())
-def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) -> None:
+def test_any_valid_spec_becomes_consistent_launches(spec: Spec) -> None:
     plan = plan_spec(spec, run="4")
     assert plan_spec(spec, run="4") == plan
     assert plan_from_json(plan_to_json(plan)) == plan
@@ -408,7 +406,7 @@ def test_any_accepted_spec_becomes_a_line_that_agrees_with_itself(spec: Spec) ->
 
 
 def without_own_variables(plan: Plan) -> Plan:
-    """The same line without the variables of its spec, which may override anything."""
+    """Return the plan without the variables of its spec, which may override any other."""
     return plan.replace(replicas=tuple(each.replace(env={}) for each in plan.replicas))
 
 

@@ -1,4 +1,4 @@
-"""What a spec's environment is made of."""
+"""The environment that a plan has for a spec."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drumline.spec.read import read_spec
 from scaffold.plans import plan_of
 
 
-def test_without_one_nothing_is_built() -> None:
+def test_without_an_environment_nothing_is_built() -> None:
     plan = plan_of("roles: {worker: 2}")
     assert plan.environment is None
     assert plan.helpers == ()
@@ -26,7 +26,7 @@ def test_without_one_nothing_is_built() -> None:
         ("environment: {python: /opt/bin/python, requirements: [six]}", Environment(("six",), ("/opt/bin/python",))),
     ],
 )
-def test_an_environment_has_its_python_and_its_requirements(text: str, environment: Environment) -> None:
+def test_an_environment_has_a_python_and_requirements(text: str, environment: Environment) -> None:
     assert plan_of(text).environment == environment
 
 
@@ -50,7 +50,7 @@ def test_a_version_of_tensorflow_is_an_environment_with_a_python_that_it_runs_on
         "roles: {chief: {first: {resources: {gpus: 1}}}}",
     ],
 )
-def test_who_claims_gpus_gets_the_build_that_brings_cuda(claim: str) -> None:
+def test_replicas_with_gpus_get_the_build_with_cuda(claim: str) -> None:
     def first(version: str) -> str:
         environment = plan_of(f"{claim}\ntensorflow: {{version: {version}}}").environment
         assert environment
@@ -61,7 +61,7 @@ def test_who_claims_gpus_gets_the_build_that_brings_cuda(claim: str) -> None:
     assert first("2.13") == "tensorflow==2.13.*"
 
 
-def test_the_environment_is_built_before_data_is_made_in_it() -> None:
+def test_the_environment_is_built_before_data_is_prepared() -> None:
     plan = plan_of("environment: [six]\ndata: {path: a, prepare: make}")
     assert plan.helpers == (ReplicaId("build", 0), ReplicaId("prepare", 0))
     assert plan.all_ids[:2] == plan.helpers
@@ -77,7 +77,7 @@ def test_the_environment_is_built_before_data_is_made_in_it() -> None:
         ("2.99.0", ()),
     ],
 )
-def test_each_tensorflow_has_its_pythons_as_far_as_drumline_runs_there(version: str, pythons: tuple[str, ...]) -> None:
+def test_each_version_of_tensorflow_has_supported_pythons(version: str, pythons: tuple[str, ...]) -> None:
     assert pythons_of_tensorflow(version) == pythons
 
 
@@ -118,5 +118,5 @@ def test_the_first_five_requirements_of_an_environment_are_named(count: int, sho
     assert str(Environment(tuple(f"r{number}" for number in range(count)))) == shown
 
 
-def test_the_pythons_that_would_do_are_alternatives() -> None:
+def test_the_suitable_pythons_are_listed_as_alternatives() -> None:
     assert str(Environment((), ("3.11", "3.10"))) == "3.11 or 3.10, in an environment of its own"

@@ -1,4 +1,4 @@
-"""From a spec to a plan: who will run, with what."""
+"""`make_plan`: the replicas of a spec, with their commands and resources."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def replica(plan: Plan, name: str) -> Replica:
         ("tensorboard: false", False),
     ],
 )
-def test_tensorboard_is_as_asked_and_else_for_tensorflow_once_there_is_something(
-    spec: str, expected: bool | None
-) -> None:
+def test_tensorboard_follows_the_spec_and_by_default_the_framework(spec: str, expected: bool | None) -> None:
     assert plan_of(spec).tensorboard is expected
 
 
@@ -62,9 +60,7 @@ def test_tensorboard_is_as_asked_and_else_for_tensorflow_once_there_is_something
         ("framework: torch\nwarm: {import: [keras], keep: 1h}", Warm(("keras",), 3600.0)),
     ],
 )
-def test_replicas_start_warm_where_a_framework_is_imported_unless_the_spec_says_otherwise(
-    spec: str, expected: Warm | None
-) -> None:
+def test_replicas_with_a_framework_start_warm_unless_the_spec_disables_it(spec: str, expected: Warm | None) -> None:
     assert plan_of(spec).warm == expected
 
 
@@ -75,7 +71,7 @@ def test_replicas_are_ordered_by_role_and_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "line", "chief", "success"),
+    ("roles", "replicas_in_order", "chief", "success"),
     [
         ("{}", ["worker.0"], "worker.0", "all-workers"),
         ("{worker: 1}", ["worker.0"], "worker.0", "all-workers"),
@@ -93,13 +89,15 @@ def test_replicas_are_ordered_by_role_and_number() -> None:
         ("{chief: {replicas: 1}, worker: {replicas: 2}}", ["chief.0", "worker.0", "worker.1"], "chief.0", "chief"),
     ],
 )
-def test_the_line_is_chief_workers_ps_evaluator(roles: str, line: list[str], chief: str, success: str) -> None:
+def test_the_order_is_chief_workers_ps_evaluator(
+    roles: str, replicas_in_order: list[str], chief: str, success: str
+) -> None:
     plan = plan_of(f"roles: {roles}")
-    assert ids(plan) == line
+    assert ids(plan) == replicas_in_order
     assert (str(plan.chief), plan.success) == (chief, success)
 
 
-def test_success_is_what_the_spec_says() -> None:
+def test_success_is_that_of_the_spec() -> None:
     assert plan_of("roles: {chief: 1, worker: 2}\nsuccess: worker-0").success == "worker-0"
 
 
@@ -142,12 +140,12 @@ def test_first_changes_only_replica_0_and_adds_to_what_the_role_has() -> None:
     assert first.id == ReplicaId("worker", 0)
 
 
-def test_a_first_without_a_command_of_its_own_runs_what_the_others_run() -> None:
+def test_first_without_a_command_runs_the_command_of_the_role() -> None:
     plan = plan_of("roles: {worker: {replicas: 2, first: {resources: {cpus: 4}}}}")
     assert {each.argv for each in plan.replicas} == {("python", "train.py")}
 
 
-def test_a_command_for_the_first_is_enough_where_there_is_no_other() -> None:
+def test_a_command_for_first_is_enough_for_a_single_replica() -> None:
     spec = spec_of("project: digits\nroles: {worker: {first: {run: python one.py}}}")
     assert plan_spec(spec).replicas[0].argv == ("python", "one.py")
 
@@ -165,7 +163,7 @@ def test_ports_are_one_number_or_one_for_each(text: str, ports: list[tuple[int |
     assert [(each.port, each.port_fixed) for each in plan_of(text).replicas] == ports
 
 
-def test_values_are_filled_in_wherever_a_placeholder_may_stand() -> None:
+def test_values_replace_placeholders_in_all_keys_that_allow_them() -> None:
     plan = plan_of(
         """
         parameters: {lr: 0.1, tag: it's}
@@ -225,7 +223,7 @@ def test_data_is_named_by_variables_and_prepared_with_the_specs_variables() -> N
         ),
     ],
 )
-def test_a_budget_is_for_every_class_of_failure_but_what_would_come_again(restart: str, budgets: Restart) -> None:
+def test_a_budget_is_for_every_class_of_failure_that_may_not_recur(restart: str, budgets: Restart) -> None:
     assert plan_of(f"restart: {restart}").restart == budgets
 
 
@@ -234,7 +232,7 @@ def test_timeouts_are_in_seconds() -> None:
     assert plan.timeouts == Timeouts(60, 2, 0.5, 3600, 86400, 300, is_grace_set=True)
 
 
-def test_a_training_is_expected_to_get_on_and_a_command_of_any_kind_is_not() -> None:
+def test_a_framework_has_a_default_progress_timeout_and_a_plain_command_has_none() -> None:
     assert plan_of("framework: tensorflow").timeouts == Timeouts(progress_seconds=1800)
     assert plan_of("framework: plain").timeouts == Timeouts(progress_seconds=None)
     assert plan_of("framework: torch\ntimeouts: {progress: never}").timeouts == Timeouts(progress_seconds=None)
@@ -262,12 +260,12 @@ def test_the_name_is_the_runs_own_else_the_projects() -> None:
 
 
 @pytest.mark.parametrize("text", ["worker.0", "ps.12", "chief.0", "evaluator.0", "worker.99999"])
-def test_a_replicas_id_reads_back(text: str) -> None:
+def test_a_replica_id_can_be_parsed_from_its_text(text: str) -> None:
     assert str(ReplicaId.parse(text)) == text
 
 
 @pytest.mark.parametrize("text", ["worker", "worker.", "worker.-1", "worker.00", "worker.٣", "w.0", "worker.0.0"])
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_an_invalid_id_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=re.escape(text)):
         ReplicaId.parse(text)
 
@@ -285,11 +283,11 @@ def test_what_is_no_id_is_refused(text: str) -> None:
         ("engine: {default: kubernetes, local: {network: private}}", False),
     ],
 )
-def test_a_network_is_private_where_this_machine_is_meant_and_it_was_asked_for(engine: str, private: bool) -> None:
+def test_a_network_is_private_on_this_machine_with_the_option(engine: str, private: bool) -> None:
     assert (plan_of(engine).options.get("private_network") or False) is private
 
 
-def test_a_cluster_is_told_what_its_block_says_or_that_of_kubernetes() -> None:
+def test_options_of_a_cluster_are_those_of_its_block_or_of_kubernetes() -> None:
     text = """
         data: {path: data, volume: {size: 1GiB}}
         engine:

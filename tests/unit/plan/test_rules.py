@@ -1,4 +1,4 @@
-"""The rules that span several keys. Their texts stand in `tests/bad_specs.txt`."""
+"""The rules about several keys. Their messages are in `tests/scaffold/bad_specs.txt`."""
 
 from __future__ import annotations
 
@@ -28,30 +28,30 @@ def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
 
 
 @given(wild_specs())
-def test_what_reads_well_is_refused_by_the_rules_alone(spec: Spec) -> None:
-    fatal = [finding for finding in all_spec_problems(spec) if finding.fatal]
+def test_a_well_formed_spec_is_refused_by_rules_only(spec: Spec) -> None:
+    fatal = [each for each in all_spec_problems(spec) if each.fatal]
     with pytest.raises(SpecError) if fatal else nullcontext() as caught:
         check_spec(to_yaml(spec).encode(), "drumline.yml")
     assert not caught or len(caught.value.problems) == len(fatal)
 
 
 @given(wild_specs())
-def test_a_finding_names_a_path_that_a_problem_can_stand_at(spec: Spec) -> None:
+def test_the_path_of_each_problem_has_a_line(spec: Spec) -> None:
     reading = read_spec(to_yaml(spec).encode(), "drumline.yml", known_spec_type())
-    for finding in all_spec_problems(spec):
-        problem = reading.problem(finding.path, finding.message)
+    for each in all_spec_problems(spec):
+        problem = reading.problem(each.path, each.message)
         assert problem.line is not None
         assert problem.message.isprintable()
 
 
 @given(specs(), texts)
-def test_no_value_of_a_parameter_makes_a_problem(spec: Spec, value: str) -> None:
+def test_no_value_of_a_parameter_causes_a_problem(spec: Spec, value: str) -> None:
     other = spec.with_parameters(dict.fromkeys(spec.parameters, value))
-    assert [finding for finding in all_spec_problems(other) if finding.fatal] == []
+    assert [each for each in all_spec_problems(other) if each.fatal] == []
     plan_spec(other)
 
 
-def test_the_smallest_spec_has_nothing_to_be_said_about() -> None:
+def test_the_smallest_spec_has_no_problems_or_warnings() -> None:
     assert list(all_spec_problems(SMALL)) == []
 
 
@@ -63,9 +63,9 @@ def test_the_smallest_spec_has_nothing_to_be_said_about() -> None:
         ({"A": Value(from_="B")}, False),
     ],
 )
-def test_a_variable_of_the_rendezvous_needs_an_override_wherever_it_stands(env: dict[str, Value], fatal: bool) -> None:
+def test_a_variable_of_the_rendezvous_needs_an_override_at_any_level(env: dict[str, Value], fatal: bool) -> None:
     everywhere = [
         Spec(project="x", run=SMALL.run, env=env),
         Spec(project="x", run=SMALL.run, roles=Roles(worker=Role(env=env))),
     ]
-    assert [any(finding.fatal for finding in all_spec_problems(spec)) for spec in everywhere] == [fatal, fatal]
+    assert [any(each.fatal for each in all_spec_problems(spec)) for spec in everywhere] == [fatal, fatal]

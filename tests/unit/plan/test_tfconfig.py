@@ -1,4 +1,4 @@
-"""What is said about a TF_CONFIG, word for word."""
+"""The diagnostics of a TF_CONFIG, with their exact messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def config(cluster: object, role: object = "worker", index: object = 0, **more: 
     return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}, **more})
 
 
-def said(examination: Examination, level: str) -> list[tuple[str, str]]:
-    return [(finding.path, finding.message) for finding in examination.diagnostics if finding.level == level]
+def diagnostics_of(examination: Examination, level: str) -> list[tuple[str, str]]:
+    return [(each.path, each.message) for each in examination.diagnostics if each.level == level]
 
 
 @pytest.mark.parametrize(
@@ -76,9 +76,9 @@ def said(examination: Examination, level: str) -> list[tuple[str, str]]:
         ('"' + "x" * MAX_CHARACTERS + '"', "is longer than 1,000,000 characters"),
     ],
 )
-def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) -> None:
+def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) -> None:
     examination = examine(text)
-    assert said(examination, "problem") == [("", sentence)]
+    assert diagnostics_of(examination, "problem") == [("", sentence)]
     assert (examination.ok, examination.task, examination.chief, examination.description) == (False, None, None, "")
 
 
@@ -227,9 +227,9 @@ def test_a_text_that_is_no_object_gets_one_sentence(text: str, sentence: str) ->
         ),
     ],
 )
-def test_every_problem_is_named_with_its_place(text: str, problems: list[tuple[str, str]]) -> None:
+def test_every_problem_is_reported_with_its_path(text: str, problems: list[tuple[str, str]]) -> None:
     examination = examine(text)
-    assert said(examination, "problem") == problems
+    assert diagnostics_of(examination, "problem") == problems
     assert not examination.ok
 
 
@@ -286,30 +286,30 @@ def test_every_problem_is_named_with_its_place(text: str, problems: list[tuple[s
         ),
     ],
 )
-def test_what_is_unwise_or_good_to_know_is_no_problem(
+def test_warnings_and_notes_are_not_problems(
     text: str, warnings: list[tuple[str, str]], notes: list[tuple[str, str]]
 ) -> None:
     examination = examine(text)
     assert examination.ok
-    assert said(examination, "warning") == warnings
-    assert said(examination, "note") == notes
+    assert diagnostics_of(examination, "warning") == warnings
+    assert diagnostics_of(examination, "note") == notes
 
 
-def test_a_value_longer_than_a_variable_may_be_is_a_warning_from_the_first_byte_on() -> None:
+def test_a_value_that_exceeds_the_limit_by_one_byte_is_a_warning() -> None:
     text = config(WORKERS)
     just = text + " " * (MAX_VALUE_BYTES - len(text)) + "\n"
-    assert said(examine(just), "warning") == []
+    assert diagnostics_of(examine(just), "warning") == []
     names = [f"node-{number:05}.example:2222" for number in range(5_000)]
     text = config({"worker": names})
     sentence = (
         f"has {len(text):,} bytes, and Linux takes 131,061 at most in this variable: no process can be started with it;"
         " the program itself can still set it"
     )
-    assert said(examine(text), "warning") == [("", sentence)]
+    assert diagnostics_of(examine(text), "warning") == [("", sentence)]
 
 
 @pytest.mark.parametrize(
-    ("cluster", "role", "index", "chief", "who"),
+    ("cluster", "role", "index", "chief", "description"),
     [
         (WORKERS, "worker", 0, "worker.0", "worker.0 on a:2222, one of 3 workers with no chief; it acts as chief"),
         (
@@ -360,17 +360,17 @@ def test_a_value_longer_than_a_variable_may_be_is_a_warning_from_the_first_byte_
         ({"evaluator": ["e:1"]}, "evaluator", 0, None, "evaluator.0 on e:1, all alone"),
     ],
 )
-def test_a_node_is_told_who_it_is(
-    cluster: Mapping[str, Sequence[str]], role: str, index: int, chief: str | None, who: str
+def test_the_node_is_described(
+    cluster: Mapping[str, Sequence[str]], role: str, index: int, chief: str | None, description: str
 ) -> None:
     examination = examine(config(cluster, role, index))
     assert examination.ok
-    assert examination.description == f"this node is {who}"
+    assert examination.description == f"this node is {description}"
     assert examination.task == ReplicaId(role, index)
     assert examination.chief == (ReplicaId.parse(chief) if chief else None)
 
 
-def test_a_node_is_known_in_spite_of_problems_elsewhere() -> None:
+def test_the_node_is_known_despite_problems_of_other_nodes() -> None:
     examination = examine(config({"master": ["m:1"], "worker": ["a:1", "b"]}, "worker", "1"))
     assert not examination.ok
     assert (str(examination.task), str(examination.chief)) == ("worker.1", "chief.0")
@@ -385,7 +385,7 @@ def test_a_node_is_known_in_spite_of_problems_elsewhere() -> None:
         ["10.1.10.58:12345", "10.1.10.250:12345"],
     ],
 )
-def test_the_two_machine_tutorials_own_values_are_fine(addresses: list[str], index: int) -> None:
+def test_values_of_a_tutorial_with_two_machines_are_fine(addresses: list[str], index: int) -> None:
     for task in ({"type": "worker", "index": index}, {"index": index, "type": "worker"}):
         examination = examine(json.dumps({"cluster": {"worker": addresses}, "task": task}))
         assert examination.diagnostics == ()
@@ -399,7 +399,7 @@ def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow
     found = examine(config({"chief": ["c:1"], "worker": {"1": "b:1"}, "ps": ["p:1"]}, "worker", 1))
     assert found.ok
     assert found.task == ReplicaId("worker", 1)
-    assert ("cluster.worker", "lists index 1 only, as TensorFlow allows") in said(found, "note")
+    assert ("cluster.worker", "lists index 1 only, as TensorFlow allows") in diagnostics_of(found, "note")
     assert found.description == (
         "this node is worker.1 on b:1, one of the replicas of worker with 1 chief and 1 ps; chief.0 on c:1 is the chief"
     )
@@ -407,34 +407,36 @@ def test_a_cluster_that_lists_some_replicas_by_their_index_is_read_as_tensorflow
 
 def test_a_cluster_that_lists_one_of_several_workers_is_not_called_alone() -> None:
     found = examine(config({"worker": {"1": "b:1"}}, "worker", 1))
-    assert said(found, "note") == [("cluster.worker", "lists index 1 only, as TensorFlow allows")]
+    assert diagnostics_of(found, "note") == [("cluster.worker", "lists index 1 only, as TensorFlow allows")]
     assert "alone" not in found.description
 
 
 @pytest.mark.parametrize("key", ["model_dir", "service", "eval_session_master"])
-def test_what_estimator_reads_is_no_mistake(key: str) -> None:
+def test_keys_that_estimator_reads_are_not_reported_as_mistakes(key: str) -> None:
     found = examine(json.dumps({**json.loads(config(WORKERS)), key: "x"}))
-    assert said(found, "warning") == []
-    assert (key, "is read by Estimator only") in said(found, "note")
+    assert diagnostics_of(found, "warning") == []
+    assert (key, "is read by Estimator only") in diagnostics_of(found, "note")
 
 
-def test_a_value_of_just_the_size_that_linux_takes_is_not_too_large() -> None:
+def test_a_value_at_the_size_limit_of_linux_is_fine() -> None:
     filled = config(WORKERS, x="y" * (MAX_VALUE_BYTES - len(config(WORKERS, x=""))))
     assert len(filled) == MAX_VALUE_BYTES
-    assert [path for path, _ in said(examine(filled), "warning")] == ["x"]
-    assert "" in [path for path, _ in said(examine(filled.replace("y", "yy", 1)), "warning")]
+    assert [path for path, _ in diagnostics_of(examine(filled), "warning")] == ["x"]
+    assert "" in [path for path, _ in diagnostics_of(examine(filled.replace("y", "yy", 1)), "warning")]
 
 
 def test_an_index_has_at_most_nine_digits() -> None:
     sparse = {"0": "a:2222", "999999999": "b:2222"}
-    assert said(examine(config({"worker": sparse})), "problem") == []
-    ((path, message),) = said(examine(config({"worker": {**sparse, "1000000000": "c:2222"}})), "problem")
+    assert diagnostics_of(examine(config({"worker": sparse})), "problem") == []
+    ((path, message),) = diagnostics_of(examine(config({"worker": {**sparse, "1000000000": "c:2222"}})), "problem")
     assert (path, message) == ("cluster.worker.`1000000000`", 'expected an index, such as "1", with its address')
 
 
 def test_a_role_that_lists_all_of_its_replicas_by_their_indexes_is_not_said_to_list_some() -> None:
-    assert not [path for path, _ in said(examine(config({"worker": {"0": "a:1", "1": "b:1"}})), "note") if path]
-    assert said(examine(config({"worker": {"0": "a:1", "2": "b:1"}})), "note") == [
+    assert not [
+        path for path, _ in diagnostics_of(examine(config({"worker": {"0": "a:1", "1": "b:1"}})), "note") if path
+    ]
+    assert diagnostics_of(examine(config({"worker": {"0": "a:1", "2": "b:1"}})), "note") == [
         ("cluster.worker", "lists indexes 0 and 2 only, as TensorFlow allows")
     ]
 
@@ -447,10 +449,14 @@ def test_a_role_that_lists_all_of_its_replicas_by_their_indexes_is_not_said_to_l
         ({"chief": [], **WORKERS}, set()),
     ],
 )
-def test_what_a_spec_can_say_is_converted(cluster: object, converts: set[str]) -> None:
+def test_a_cluster_that_a_spec_can_express_is_converted(cluster: object, converts: set[str]) -> None:
     assert {each.path for each in examine(config(cluster)).diagnostics if each.converts} == converts
 
 
-def test_a_chief_is_in_a_cluster_that_lists_a_master_however_badly() -> None:
-    assert "task.type" not in [path for path, _ in said(examine(config({"master": "h:1"}, "chief")), "problem")]
-    assert "task.type" in [path for path, _ in said(examine(config({"master": ["h:1"]}, "worker")), "problem")]
+def test_a_cluster_with_an_invalid_master_has_a_chief() -> None:
+    assert "task.type" not in [
+        path for path, _ in diagnostics_of(examine(config({"master": "h:1"}, "chief")), "problem")
+    ]
+    assert "task.type" in [
+        path for path, _ in diagnostics_of(examine(config({"master": ["h:1"]}, "worker")), "problem")
+    ]

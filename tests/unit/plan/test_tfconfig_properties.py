@@ -1,4 +1,4 @@
-"""What holds of TF_CONFIG for any cluster, and of its examination for any text."""
+"""Properties of TF_CONFIG for any cluster, and of its examination for any text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffold.clusters import Cluster, clusters
 
 
 @given(clusters())
-def test_what_is_made_for_any_cluster_is_fine_for_every_node(cluster: Cluster) -> None:
+def test_a_made_tf_config_is_fine_for_any_cluster_and_node(cluster: Cluster) -> None:
     for role, addresses in cluster.items():
         for index, address in enumerate(addresses):
             examination = examine(json.dumps(tf_config(cluster, ReplicaId(role, index))))
@@ -26,7 +26,7 @@ def test_what_is_made_for_any_cluster_is_fine_for_every_node(cluster: Cluster) -
 
 
 @given(clusters(), st.data())
-def test_every_node_agrees_on_the_cluster_and_the_evaluator_is_known_to_itself_alone(
+def test_all_nodes_have_the_same_cluster_and_only_the_evaluator_lists_itself(
     cluster: Cluster, data: st.DataObject
 ) -> None:
     role = data.draw(st.sampled_from(sorted(cluster)))
@@ -36,7 +36,7 @@ def test_every_node_agrees_on_the_cluster_and_the_evaluator_is_known_to_itself_a
 
 
 def anything() -> st.SearchStrategy[Any]:
-    """JSON in the shape of a TF_CONFIG, with anything at any place."""
+    """Return JSON in the shape of a TF_CONFIG, with any values."""
     junk = st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.sampled_from(["a:1", "worker", "0"]),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -56,23 +56,23 @@ def anything() -> st.SearchStrategy[Any]:
 
 
 def check_examination(examination: Examination) -> None:
-    """Whatever was read: every line can be printed anywhere, and a node without problems is known."""
-    for finding in examination.diagnostics:
-        assert finding.message.isascii()
-        assert "\n" not in finding.path + finding.message
-        assert finding.path.isascii()
+    """Check that all messages are printable, and that the node is known if there are no problems."""
+    for diagnostic in examination.diagnostics:
+        assert diagnostic.message.isascii()
+        assert "\n" not in diagnostic.path + diagnostic.message
+        assert diagnostic.path.isascii()
     assert examination.description.isascii()
     assert bool(examination.description) == (examination.task is not None)
     assert examination.task is not None or not examination.ok
 
 
 @given(st.text() | st.text(alphabet='{}[]":,\\ \n0aworker'))
-def test_no_text_is_too_strange(text: str) -> None:
+def test_any_text_is_examined(text: str) -> None:
     check_examination(examine(text))
 
 
 @given(anything())
-def test_no_json_is_too_strange(value: object) -> None:
+def test_any_json_is_examined(value: object) -> None:
     check_examination(examine(json.dumps(value)))
 
 

@@ -30,7 +30,7 @@ PYTHON = "/usr/bin/python3.11"
 
 
 def put(root: Path, name: str = "snare", *, days: float = 0, mark: bool = True) -> str:
-    """An environment as a build leaves it, or leaves it half; used so many days ago."""
+    """Create the folder of an environment, complete or without its mark, last used so many days ago."""
     folder = folder_of(str(root), PYTHON, [name])
     (Path(folder) / "bin").mkdir(parents=True)
     (Path(folder) / "bin" / "python").symlink_to(sys.executable)
@@ -65,13 +65,13 @@ def held(folder: str, how: int) -> Iterator[None]:
         (["x" * 300], "x" * 40),
     ],
 )
-def test_a_folder_has_the_name_of_what_it_is_for(requirements: list[str], name: str) -> None:
+def test_a_folder_is_named_after_its_requirements(requirements: list[str], name: str) -> None:
     found = folder_of("/cache", PYTHON, requirements)
     assert found.startswith(f"/cache/{name}-")
     assert len(found) == len(f"/cache/{name}-") + 16
 
 
-def test_everything_that_makes_an_environment_makes_its_folder_another() -> None:
+def test_each_property_of_an_environment_changes_its_folder() -> None:
     several = [
         (PYTHON, ["a", "b"]),
         (PYTHON, ["b", "a"]),
@@ -83,7 +83,7 @@ def test_everything_that_makes_an_environment_makes_its_folder_another() -> None
     assert folder_of("/", PYTHON, ["a"]) == folder_of("/", PYTHON, ("a",))
 
 
-def test_only_what_is_marked_and_has_its_interpreter_is_an_environment(tmp_path: Path) -> None:
+def test_an_environment_has_a_mark_and_an_interpreter(tmp_path: Path) -> None:
     assert is_ready(put(tmp_path))
     half = put(tmp_path, "half", mark=False)
     assert not is_ready(half)
@@ -96,13 +96,13 @@ def test_only_what_is_marked_and_has_its_interpreter_is_an_environment(tmp_path:
     assert len(kept(str(tmp_path))) == 3
 
 
-def test_who_finds_it_there_builds_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_environment_is_not_built_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = put(tmp_path)
     assert provide(str(tmp_path), PYTHON, ["snare"]) == folder
     assert capfd.readouterr().out == f"drumline: {folder} exists\n"
 
 
-def test_use_is_written_down_and_keeps_it(tmp_path: Path) -> None:
+def test_use_is_recorded_and_prevents_removal(tmp_path: Path) -> None:
     folder = put(tmp_path, days=90)
     lock, another = use(folder), use(folder)
     assert lock is not None
@@ -115,7 +115,7 @@ def test_use_is_written_down_and_keeps_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_environments_unused_for_long_are_removed_and_the_others_stay(tmp_path: Path) -> None:
+def test_only_environments_that_were_unused_for_long_are_removed(tmp_path: Path) -> None:
     old, fresh, used = put(tmp_path, "old", days=31), put(tmp_path, "fresh", days=29), put(tmp_path, "used", days=90)
     (tmp_path / "mine").mkdir()
     with held(used, fcntl.LOCK_SH):
@@ -142,7 +142,7 @@ def test_a_lock_that_was_removed_with_its_folder_is_not_taken_for_the_new_one(tm
     os.close(before)
 
 
-def test_a_root_that_cannot_be_made_is_reported_in_one_sentence(tmp_path: Path) -> None:
+def test_a_root_that_cannot_be_created_is_reported_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotBuilt, match=r"cannot build .*: Not a directory"):
         provide(f"{tmp_path}/file/root", PYTHON, ["six"])
@@ -152,7 +152,7 @@ def test_a_root_that_cannot_be_made_is_reported_in_one_sentence(tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to another user")
-def test_an_environment_that_another_user_has_planted_is_none(tmp_path: Path) -> None:
+def test_an_environment_of_another_user_is_not_used(tmp_path: Path) -> None:
     folder = put(tmp_path)
     for part in (Path(folder), Path(folder, MARK)):
         assert is_ready(folder)

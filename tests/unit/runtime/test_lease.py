@@ -1,4 +1,4 @@
-"""A keeper whose lease is over ends its replica, and says so; one whose lease is renewed does not."""
+"""A keeper stops its replica when its lease has expired, and records that; a renewed lease does not expire."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _keep(folder: Path, script: str, lease_seconds: float) -> int:
 
 
 def _renew_until(folder: Path, *names: str) -> None:
-    """Want the replica until it has come so far."""
+    """Renew the lease until these files exist."""
     while not all((folder / name).exists() for name in names):
         os.utime(folder / "lease")
         time.sleep(0.02)
 
 
-def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tmp_path: Path) -> None:
+def test_when_a_lease_expires_the_replica_gets_term_and_its_trace_records_the_reason(tmp_path: Path) -> None:
     script = f"trap 'echo saved; exit 0' TERM; : > {tmp_path}/ready; while :; do sleep 0.05; done"
     pid = _keep(tmp_path, script, 1.5)
     _renew_until(tmp_path, "ready")
@@ -57,7 +57,9 @@ def test_a_replica_whose_lease_is_over_is_asked_to_end_and_its_trace_says_why(tm
     assert (tmp_path / "log").read_text().endswith("saved\n")
 
 
-def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replica_that_ignores_term_is_killed_with_all_its_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(order, "LEASE_GRACE_SECONDS", 0.1)
     child = f"{tmp_path}/child"
     script = f"trap '' TERM; setsid sleep 1000 & echo $! > {child}.new; mv {child}.new {child}; sleep 1000"
@@ -67,7 +69,7 @@ def test_who_does_not_obey_is_killed_with_all_that_it_started(tmp_path: Path, mo
     end = read_trace(tmp_path / "keeper")
     assert end.exit
     assert (end.exit.signal, end.exit.reason, end.over) == (9, "LeaseOver", True)
-    assert not is_alive(int((tmp_path / "child").read_text()))  # whose number the kernel may keep a moment longer
+    assert not is_alive(int((tmp_path / "child").read_text()))  # the kernel may keep its pid for a moment
 
 
 def test_a_replica_with_a_renewed_lease_runs_until_its_own_end(tmp_path: Path) -> None:
@@ -79,8 +81,8 @@ def test_a_replica_with_a_renewed_lease_runs_until_its_own_end(tmp_path: Path) -
     assert read_trace(tmp_path / "keeper").exit == Exit(code=3)
 
 
-def test_each_touch_of_its_file_begins_a_lease_anew(tmp_path: Path) -> None:
-    """The clock is the test's own: a machine that stands still for a moment ends no lease."""
+def test_each_touch_of_the_lease_file_renews_the_lease(tmp_path: Path) -> None:
+    """The test has its own clock, so that a pause of the machine does not end a lease."""
     clock = [100.0]
     asked = subprocess.Popen(["sleep", "1000"], start_new_session=True)
     file = tmp_path / "lease"

@@ -10,7 +10,7 @@ from threading import Thread
 from drumline.runtime.lock import is_locked, release_lock, take_lock
 
 
-def test_a_lock_is_one_holders_until_it_is_closed(tmp_path: Path) -> None:
+def test_a_lock_has_one_holder_until_it_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     assert not is_locked(path)
     held = take_lock(path)
@@ -31,12 +31,12 @@ def test_a_lock_that_is_released_in_order_leaves_an_empty_file(tmp_path: Path) -
     assert path.read_bytes() == b""
 
 
-def test_who_only_looks_is_waited_for_however_long_that_takes_on_a_busy_machine(tmp_path: Path) -> None:
+def test_taking_a_lock_waits_for_a_check_of_it_to_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     path.touch()
     taken: list[int | None] = []
-    with path.open() as glance:
-        fcntl.flock(glance, fcntl.LOCK_SH)
+    with path.open() as checked:
+        fcntl.flock(checked, fcntl.LOCK_SH)
         taker = Thread(target=lambda: taken.append(take_lock(path)))
         taker.start()
         taker.join(0.3)

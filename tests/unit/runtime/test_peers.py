@@ -15,7 +15,7 @@ from drumline.runtime.peers import find_missing, report_missing_peers
 from scaffold.waiting import wait_until
 
 
-def test_who_does_not_listen_is_absent() -> None:
+def test_a_replica_that_does_not_listen_is_missing() -> None:
     with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as claimed:
         claimed.bind(("127.0.0.1", 0))  # as an engine holds a port until its replica listens
         port = claimed.getsockname()[1]
@@ -27,7 +27,7 @@ def test_who_does_not_listen_is_absent() -> None:
     assert find_missing(unknown) == ["ps.0 at no..host:1", "ps.1 at [::1]:1", "ps.2 at 127.0.0.1:99999"]
 
 
-def test_of_many_only_some_are_looked_for() -> None:
+def test_of_many_peers_only_some_are_checked() -> None:
     with socket.socket() as claimed:
         claimed.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{claimed.getsockname()[1]}"
@@ -43,7 +43,7 @@ with report_missing_peers({"worker.1": "127.0.0.1:1"}):
 """
 
 
-def test_the_child_that_reports_ends_with_its_parent() -> None:
+def test_the_reporting_child_ends_with_its_parent() -> None:
     read, write = os.pipe()
     argv = [sys.executable, "-c", WAIT]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=write) as waits:
@@ -51,26 +51,26 @@ def test_the_child_that_reports_ends_with_its_parent() -> None:
         assert waits.stdout
         waits.stdout.readline()
         waits.kill()
-    with os.fdopen(read, "rb") as told:
-        assert told.read() == b""  # closed by all processes
+    with os.fdopen(read, "rb") as output:
+        assert output.read() == b""  # closed by all processes
 
 
-DEAF = """
+IGNORES_SIGTERM = """
 import signal, sys
 from drumline.runtime.peers import report_missing_peers
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-with report_missing_peers({"worker.1": "127.0.0.1:1"}) as teller:
-    print(teller, flush=True)
+with report_missing_peers({"worker.1": "127.0.0.1:1"}) as reporter:
+    print(reporter, flush=True)
     sys.stdin.readline()
 """
 
 
-def test_who_waits_and_is_deaf_to_sigterm_is_ended_all_the_same() -> None:
-    argv = [sys.executable, "-c", DEAF]
+def test_a_waiting_process_that_ignores_sigterm_is_killed() -> None:
+    argv = [sys.executable, "-c", IGNORES_SIGTERM]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as waits:
         assert waits.stdout
-        teller = int(waits.stdout.readline())
-        wait_until(lambda: catches_sigterm(teller))
+        reporter = int(waits.stdout.readline())
+        wait_until(lambda: catches_sigterm(reporter))
         os.killpg(waits.pid, signal.SIGTERM)
     assert waits.returncode == -signal.SIGKILL
 
@@ -80,7 +80,7 @@ def catches_sigterm(pid: int) -> bool:
     return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
 
 
-def test_a_wait_that_ends_at_once_says_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_wait_that_ends_at_once_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     with report_missing_peers({"worker.1": "127.0.0.1:1"}):
         pass
     assert capfd.readouterr() == ("", "")

@@ -15,7 +15,7 @@ from drumline.runtime import randomness
 
 @pytest.fixture
 def before(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, ...]]:
-    """The state of `random` before anything is imported, which is put back; no generator exists but the test's own."""
+    """Return the state of `random` before imports, and restore it later; hide all generators but those of the test."""
     state = random.getstate()
     others, get_objects = gc.get_objects(), gc.get_objects
     known = {id(each) for each in others}
@@ -71,7 +71,7 @@ def test_a_generator_that_the_system_seeded_is_renewed_after_draws(before: tuple
     assert len(states) == 3
 
 
-def test_the_seed_of_a_generator_that_seeds_itself_otherwise_is_not_known(before: tuple[Any, ...]) -> None:
+def test_the_seed_of_a_generator_with_another_seed_method_is_unknown(before: tuple[Any, ...]) -> None:
     class Own(random.Random):
         def seed(self, *_: Any) -> None:
             super().seed(7)
@@ -81,14 +81,14 @@ def test_the_seed_of_a_generator_that_seeds_itself_otherwise_is_not_known(before
     del generator
 
 
-def test_names_of_temporary_files_are_left_alone_since_each_process_has_its_own(before: tuple[Any, ...]) -> None:
-    names = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # `multiprocessing` has one of its own
+def test_the_generator_of_temporary_names_is_not_renewed(before: tuple[Any, ...]) -> None:
+    names = tempfile._RandomNameSequence()  # type: ignore[attr-defined]  # `multiprocessing` has its own
     next(names)
     assert randomness.find_generators(before).problem == ""
 
 
 @pytest.mark.parametrize("draws", [0, 1, 623, 624, 625, 50_000])
-def test_numbers_that_a_package_drew_from_random_do_not_fix_its_seed(before: tuple[Any, ...], draws: int) -> None:
+def test_draws_of_a_package_from_random_do_not_make_its_seed_constant(before: tuple[Any, ...], draws: int) -> None:
     for _ in range(draws):
         random.getrandbits(32)
     sources = randomness.find_generators(before)

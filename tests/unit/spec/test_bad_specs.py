@@ -1,4 +1,4 @@
-"""Every mistake a user can make in a spec, with the exact report of it. Most stand in `tests/bad_specs.txt`."""
+"""Mistakes in a spec, each with the exact report. Most are in `tests/scaffold/bad_specs.txt`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WITHOUT_A_CHIEF = (
     " its cluster hangs without a word; add `chief: 1`, or drop ps"
 )
 
-# What a text file cannot show.
+# Specs that a text file cannot contain.
 UNSHOWN = [
     ("an empty file", b"", "drumline.yml: is empty; `drumline init` writes one to begin with"),
     ("UTF-16", "project: digits\n".encode("utf-16"), "drumline.yml: is UTF-16; save it as UTF-8"),
@@ -62,18 +62,18 @@ UNSHOWN = [
     [pytest.param(spec.encode(), report.rstrip(), id=name) for name, spec, report in TABLE]
     + [pytest.param(spec, report, id=name) for name, spec, report in UNSHOWN],
 )
-def test_a_bad_spec_gets_its_whole_report(spec: bytes, report: str) -> None:
+def test_a_bad_spec_has_the_exact_report(spec: bytes, report: str) -> None:
     with pytest.raises(SpecError) as caught:
         check_spec(spec, "drumline.yml")
     assert str(caught.value) == report
 
 
-def test_the_table_is_read_in_full() -> None:
+def test_all_cases_of_the_table_are_read() -> None:
     assert len(TABLE) == len(re.findall("^=== ", TEXT, re.MULTILINE)) == len(re.findall("^>>>", TEXT, re.MULTILINE))
     assert len({name for name, _, _ in TABLE}) == len(TABLE) > 100
 
 
-def test_a_report_ends_where_nobody_reads_on() -> None:
+def test_a_report_has_at_most_a_hundred_problems() -> None:
     unknown = "".join(f"key{number}: 1\n" for number in range(5_000))
     with pytest.raises(SpecError) as caught:
         check_spec((HEAD + unknown).encode(), "drumline.yml")
@@ -82,7 +82,7 @@ def test_a_report_ends_where_nobody_reads_on() -> None:
     assert str(last) == "drumline.yml:102: too many problems; checking stopped"
 
 
-def test_rules_too_end_where_nobody_reads_on() -> None:
+def test_rules_report_at_most_a_hundred_problems() -> None:
     undeclared = " ".join(f"{{{{ p{number} }}}}" for number in range(5_000))
     with pytest.raises(SpecError) as caught:
         check_spec(f"project: digits\nrun: train {undeclared}\n".encode(), "drumline.yml")
@@ -114,7 +114,7 @@ def test_rules_too_end_where_nobody_reads_on() -> None:
         ),
     ],
 )
-def test_what_is_only_unwise_is_a_warning(spec: str, warnings: list[str]) -> None:
+def test_an_unusual_spec_has_warnings(spec: str, warnings: list[str]) -> None:
     whole = f"{HEAD}{spec}" if not spec.startswith("{") else "{project: digits,\nrun: python train.py,\n" + spec[1:]
     _, found = check_spec(whole.encode(), "drumline.yml")
     assert [str(warning) for warning in found] == warnings
@@ -133,11 +133,11 @@ def test_what_is_only_unwise_is_a_warning(spec: str, warnings: list[str]) -> Non
         "roles: {worker: {port: [1]}, chief: {replicas: 1, port: 2}}",
         "timeouts: {grace: 0}",
         "restart: {backoff: {initial: 5m, maximum: 5m}}",
-        "x-anything: {that: is, of: nobody's, concern: [1, 2]}",
+        "x-anything: {that: is, not: read, by: [1, 2]}",
         "output: out/{{ run }}\ncheckpoint: '{{ run }}'",
         "roles: {worker: {run: [python -m build, python train.py]}}",
     ],
 )
-def test_what_looks_like_a_mistake_and_is_none_passes(spec: str) -> None:
+def test_a_spec_that_looks_like_a_mistake_but_is_valid_passes(spec: str) -> None:
     _, warnings = check_spec(f"{HEAD}{spec}\n".encode(), "drumline.yml")
     assert [each for each in warnings if not each.message.startswith("is not used in any command")] == []

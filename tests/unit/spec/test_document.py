@@ -1,4 +1,4 @@
-"""YAML, in and out."""
+"""Reading and writing YAML."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffold.strategies import texts
 
 
 def plain(node: Node) -> object:
-    """A tree as plain data."""
+    """Return a tree as plain data."""
     match node:
         case Scalar():
             return node.value
@@ -31,20 +31,20 @@ def read(text: str) -> object:
 @pytest.mark.parametrize(
     ("text", "value"),
     [
-        # What YAML 1.1 took for something else, and 1.2 does not.
+        # Values with another type in YAML 1.1.
         ("no", "no"), ("yes", "yes"), ("on", "on"), ("Off", "Off"), ("y", "y"), ("N", "N"),
         ("010", "010"), ("0o10", "0o10"), ("0x1f", "0x1f"), ("0b1", "0b1"), ("1_000", "1_000"),
         ("12:30", "12:30"), ("190:20:30.15", "190:20:30.15"), ("2001-12-14", "2001-12-14"), ("=", "="),
         (".inf", ".inf"), ("-.INF", "-.INF"), (".nan", ".nan"), ("1,000", "1,000"),
-        # What they agree on, or what 1.1 missed.
+        # Values with the same type in both, or that 1.1 does not recognize.
         ("1e-6", 1e-6), ("1E5", 1e5), ("-1.5e+3", -1500.0), (".5", 0.5), ("1.", 1.0), ("-0", 0), ("+7", 7), ("0", 0),
         ("0.5", 0.5), ("-00.5", "-00.5"), ("12345678901234567890", 12345678901234567890), ("9" * 40, "9" * 40),
         ("true", True), ("False", False), ("tRue", "tRue"), ("null", None), ("~", None), ("", None), ("Null", None),
-        # Quotes make a text of everything.
+        # A quoted value is a text.
         ("'1'", "1"), ('"true"', "true"), ("'~'", "~"), ("''", ""), ("! 1", "1"), ("!!str 1", "1"), ("|\n  1\n", "1\n"),
     ],
 )  # fmt: skip
-def test_a_plain_value_means_what_it_looks_like(text: str, value: object) -> None:
+def test_a_plain_value_has_the_type_of_yaml_1_2(text: str, value: object) -> None:
     read_back = read(f"k: {text}")
     assert read_back == {"k": value}
     assert isinstance(read_back, dict)
@@ -52,13 +52,13 @@ def test_a_plain_value_means_what_it_looks_like(text: str, value: object) -> Non
 
 
 @pytest.mark.parametrize("text", ["1e-6", "0.10", "+7", "1.", "True", "12345678901234567890.000"])
-def test_a_value_keeps_the_text_that_was_typed(text: str) -> None:
+def test_a_value_keeps_the_text_in_the_file(text: str) -> None:
     root = parse(f"k: {text}".encode(), "f").root
     assert isinstance(root, Mapping)
     assert root.entries[0].node == Scalar(text, plain=True, line=1)
 
 
-def test_every_node_knows_its_line() -> None:
+def test_every_node_has_its_line() -> None:
     root = parse(b"# first\na: 1\nb:\n  - x\n  -\n    c: |\n      long\n      text\n    d: >-\n      y\n", "f").root
     assert root == Mapping(
         line=2,
@@ -85,12 +85,12 @@ def test_every_node_knows_its_line() -> None:
     )
 
 
-def test_what_an_anchor_names_can_be_used_again() -> None:
+def test_an_alias_repeats_the_value_of_its_anchor() -> None:
     tree = {"a": [1, {"k": "v"}], "b": [1, {"k": "v"}], "c": {"k": "v"}, "d": "d"}
     assert read("a: &x [1, &y {k: v}]\nb: *x\nc: *y\n&z d: *z") == tree
 
 
-def test_an_anchor_may_be_given_anew() -> None:
+def test_an_anchor_may_be_redefined() -> None:
     assert read("a: &x 1\nb: &x 2\nc: *x") == {"a": 1, "b": 2, "c": 2}
 
 
@@ -104,13 +104,13 @@ def test_an_anchor_may_be_given_anew() -> None:
         ("a: 1\nb: {'<<': 1}", {"<<": 1}),
     ],
 )
-def test_a_merge_key_fills_in_what_is_not_there(text: str, value: object) -> None:
+def test_a_merge_key_adds_missing_keys(text: str, value: object) -> None:
     whole = read(text)
     assert isinstance(whole, dict)
     assert whole["b"] == value
 
 
-def test_a_key_that_stands_twice_is_told_and_the_first_kept() -> None:
+def test_a_repeated_key_is_reported_and_the_first_kept() -> None:
     found = parse(b"a: 1\nb:\n  - x\n  - {c: 1, d: 2,\n     c: 3}\na: 2\n'1': x\n1: y\n", "f")
     assert plain(found.root) == {"a": 1, "b": ["x", {"c": 1, "d": 2}], "1": "x"}
     assert found.duplicates == (
@@ -121,18 +121,18 @@ def test_a_key_that_stands_twice_is_told_and_the_first_kept() -> None:
 
 
 @pytest.mark.parametrize("data", [b"a: 1\r\nb: |\r\n  x\r\n  y\r\n", b"\xef\xbb\xbfa: 1\nb: |\n  x\n  y\n"])
-def test_line_ends_and_marks_of_windows_are_taken(data: bytes) -> None:
+def test_line_ends_and_byte_order_marks_of_windows_are_accepted(data: bytes) -> None:
     assert plain(parse(data, "f").root) == {"a": 1, "b": "x\ny\n"}
 
 
-def test_what_comes_out_of_one_alias_too_many_is_refused_in_its_line() -> None:
+def test_too_many_aliases_are_refused_with_the_line() -> None:
     tenfold = "\n".join(["a0: &a0 1", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 40))])
     with pytest.raises(SpecError, match=r"^f:7: more than 200000 values, aliases counted as often as they are used$"):
         parse(tenfold.encode(), "f")
 
 
 @pytest.mark.parametrize("depth", [39, 40])
-def test_lists_may_be_as_deep_as_anybody_writes_them(depth: int) -> None:
+def test_deeply_nested_lists_are_read(depth: int) -> None:
     found = read("[" * depth + "]" * depth)
     for _ in range(depth - 1):
         assert isinstance(found, list)
@@ -153,13 +153,13 @@ trees = st.recursive(
 
 
 @given(st.dictionaries(texts, trees, min_size=1, max_size=5))
-def test_what_is_written_reads_back_the_same(tree: dict[str, object]) -> None:
+def test_written_yaml_reads_back_the_same(tree: dict[str, object]) -> None:
     written = write_yaml(tree)
     assert yaml.safe_load(written) == tree
     assert read(written) == tree
 
 
-def test_several_lines_are_written_as_a_person_would() -> None:
+def test_a_text_of_several_lines_is_written_as_a_block() -> None:
     assert (
         write_yaml({"run": "cd src\npython train.py\n", "b": ["x"] * 2})
         == "run: |\n  cd src\n  python train.py\nb:\n- x\n- x\n"
@@ -169,5 +169,5 @@ def test_several_lines_are_written_as_a_person_would() -> None:
 @pytest.mark.parametrize(
     "text", ["y", "N", "no", "On", "1e-6", "0o10", "12:30", "010", "~", "null", ".5", "+1", "=", "<<"]
 )
-def test_a_text_that_some_reader_takes_for_something_else_is_quoted(text: str) -> None:
+def test_a_text_that_looks_like_another_type_is_quoted(text: str) -> None:
     assert write_yaml({"a": text}) == f"a: '{text}'\n"

@@ -1,6 +1,6 @@
-"""Whatever the bytes: a spec, or a SpecError whose problems are sentences in one line. Nothing else, and soon.
+"""Any bytes are read as a spec or refused with a SpecError, with one printable line for each problem, in bounded time.
 
-`DRUMLINE_FUZZ=1 pytest --timeout 0 tests/unit/spec/test_fuzz.py` looks at length.
+`DRUMLINE_FUZZ=1 pytest --timeout 0 tests/unit/spec/test_fuzz.py` runs many more examples.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from drumline.spec.block import Block
 from drumline.spec.types import Spec
 from scaffold.strategies import TRICKY, spec_files, texts
 
-# Of this process alone: a busy machine makes nothing slower.
+# CPU time of this process, so that a busy machine does not matter.
 SLOW_SECONDS = 2.0
 
 KEYS = sorted(
@@ -82,16 +82,16 @@ PIECES = (
 
 
 def check(data: bytes) -> None:
-    """Hold what must hold for any bytes."""
+    """Check the properties that hold for any bytes."""
     began = time.process_time()
-    told: tuple[Problem, ...]
+    problems: tuple[Problem, ...]
     try:
-        spec, told = check_spec(data, "drumline.yml")
+        spec, problems = check_spec(data, "drumline.yml")
         plan_spec(spec)
     except SpecError as error:
-        told = error.problems or (Problem("an error without a problem", None, "", ""),)
+        problems = error.problems or (Problem("an error without a problem", None, "", ""),)
     assert time.process_time() - began < SLOW_SECONDS
-    for problem in told:
+    for problem in problems:
         assert str(problem).isprintable(), problem
         assert str(problem).startswith("drumline.yml:")
         assert problem.line is None or 1 <= problem.line <= len(data) + 1
@@ -137,7 +137,7 @@ def test_any_tree_of_known_and_unknown_keys(tree: dict[str, object]) -> None:
 
 @st.composite
 def mutations(draw: st.DrawFn) -> bytes:
-    """A good spec in which a few bytes are others, gone, or there twice."""
+    """Draw a good spec in which a few bytes are changed, removed or repeated."""
     data = bytearray(draw(spec_files())[1].encode())
     for _ in range(draw(st.integers(1, 6))):
         start = draw(st.integers(0, len(data)))

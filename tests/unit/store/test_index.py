@@ -1,4 +1,4 @@
-"""The index is a cache: what is wrong with it costs time and nothing else."""
+"""The index is a cache: damage to it costs time and loses nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def test_a_row_reads_back_as_it_was_put(tmp_path: Path) -> None:
     assert rows(tmp_path) == [row]
 
 
-def test_a_row_is_put_over_an_older_one(tmp_path: Path) -> None:
+def test_a_row_replaces_an_older_one(tmp_path: Path) -> None:
     put(tmp_path, summary_of(4, phase="RUNNING", is_final=False))
     put(tmp_path, summary_of(4))
     assert rows(tmp_path) == [summary_of(4)]
 
 
-def test_rows_come_newest_first_by_number_and_not_by_text(tmp_path: Path) -> None:
+def test_rows_are_sorted_by_number_newest_first(tmp_path: Path) -> None:
     put(tmp_path, *(summary_of(number) for number in (9, 100, 10)))
     assert [row.id for row in rows(tmp_path)] == ["100", "10", "9"]
 
@@ -49,13 +49,13 @@ def test_only_the_rows_of_one_project_are_read(tmp_path: Path) -> None:
     assert [row.id for row in rows(tmp_path, "/a")] == ["3", "1"]
 
 
-def test_a_forgotten_run_has_no_row(tmp_path: Path) -> None:
+def test_a_removed_run_has_no_row(tmp_path: Path) -> None:
     put(tmp_path, summary_of(1), summary_of(2))
     use_index(tmp_path, lambda index: index.forget(["1", "7"]))
     assert ids(tmp_path) == {"2"}
 
 
-def test_the_index_is_its_users_alone(tmp_path: Path) -> None:
+def test_the_index_is_private_to_its_user(tmp_path: Path) -> None:
     put(tmp_path, summary_of(1))
     assert Path(index_file(tmp_path)).stat().st_mode & 0o777 == 0o600
 
@@ -69,7 +69,7 @@ def cut_in_half(path: Path) -> None:
     path.write_bytes(data[: len(data) // 2])
 
 
-def spoil_every_page_but_the_first(path: Path) -> None:
+def damage_every_page_but_the_first(path: Path) -> None:
     data = path.read_bytes()
     path.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
 
@@ -91,13 +91,13 @@ def change(*statements: str) -> Callable[[Path], object]:
         pytest.param(write_bytes(b"\0" * 9000), id="zeros"),
         pytest.param(write_bytes(b"not a database at all, " * 500), id="text"),
         pytest.param(cut_in_half, id="cut in half"),
-        pytest.param(spoil_every_page_but_the_first, id="spoilt"),
+        pytest.param(damage_every_page_but_the_first, id="spoilt"),
         pytest.param(change(f"PRAGMA user_version = {VERSION + 1}"), id="of another version"),
         pytest.param(change("DROP TABLE runs"), id="without its table"),
         pytest.param(change("DROP TABLE runs", "CREATE TABLE runs (id, colour)"), id="with another table"),
     ],
 )
-def test_a_damaged_index_begins_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
+def test_a_damaged_index_is_created_again(tmp_path: Path, damage: Callable[[Path], object]) -> None:
     put(tmp_path, *(summary_of(number, message="x" * 500) for number in range(1, 40)))
     damage(Path(index_file(tmp_path)))
 
@@ -111,7 +111,7 @@ def test_a_damaged_index_begins_again(tmp_path: Path, damage: Callable[[Path], o
     assert ids(tmp_path) == {"7"}
 
 
-def test_what_lies_in_the_place_of_the_index_is_left_alone(tmp_path: Path) -> None:
+def test_another_object_in_place_of_the_index_is_not_changed(tmp_path: Path) -> None:
     folder = Path(index_file(tmp_path))
     folder.mkdir()
     with pytest.raises(UnusableIndexError):
@@ -119,13 +119,13 @@ def test_what_lies_in_the_place_of_the_index_is_left_alone(tmp_path: Path) -> No
     assert folder.is_dir()
 
 
-def test_without_a_home_there_is_no_index_and_none_is_made(tmp_path: Path) -> None:
+def test_without_a_home_no_index_is_created(tmp_path: Path) -> None:
     with pytest.raises(UnusableIndexError):
         put(tmp_path / "nowhere", summary_of(1))
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_an_index_that_somebody_keeps_locked_is_not_waited_for_and_not_damaged(tmp_path: Path) -> None:
+def test_a_locked_index_is_neither_waited_for_nor_damaged(tmp_path: Path) -> None:
     put(tmp_path, summary_of(1))
     with closing(sqlite3.connect(index_file(tmp_path), isolation_level=None)) as holder:
         holder.execute("BEGIN EXCLUSIVE")
@@ -134,7 +134,7 @@ def test_an_index_that_somebody_keeps_locked_is_not_waited_for_and_not_damaged(t
     assert ids(tmp_path) == {"1"}
 
 
-def test_a_row_that_cannot_be_written_now_is_dropped_and_the_rest_is_read(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_written_is_dropped_and_the_others_are_read(tmp_path: Path) -> None:
     put(tmp_path, summary_of(1))
     with closing(sqlite3.connect(index_file(tmp_path), isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
@@ -146,20 +146,20 @@ def test_a_row_that_cannot_be_written_now_is_dropped_and_the_rest_is_read(tmp_pa
         assert use_index(tmp_path, read_and_write) == {"1"}
 
 
-def test_many_may_write_at_the_same_moment_into_an_index_that_none_of_them_found(tmp_path: Path) -> None:
-    def insist(number: int) -> None:
+def test_many_threads_can_write_to_a_new_index_at_once(tmp_path: Path) -> None:
+    def put_until_written(number: int) -> None:
         written = False
-        while not written:  # on a machine that is busy enough, a row may have to wait for the next try
+        while not written:  # on a busy machine a row may need another try
             with suppress(UnusableIndexError):
                 put(tmp_path, summary_of(number))
                 written = str(number) in ids(tmp_path)
 
     with ThreadPoolExecutor(max_workers=8) as pool:
-        list(pool.map(insist, range(1, 41)))
+        list(pool.map(put_until_written, range(1, 41)))
     assert ids(tmp_path) == {str(number) for number in range(1, 41)}
 
 
-def test_what_its_user_does_wrong_is_not_the_fault_of_the_index(tmp_path: Path) -> None:
+def test_an_error_of_the_caller_is_not_reported_as_an_unusable_index(tmp_path: Path) -> None:
     put(tmp_path, summary_of(1))
 
     def fail(_: Index) -> None:
@@ -170,7 +170,7 @@ def test_what_its_user_does_wrong_is_not_the_fault_of_the_index(tmp_path: Path) 
     assert ids(tmp_path) == {"1"}
 
 
-def test_a_stamp_tells_a_journal_from_what_it_was_before(tmp_path: Path) -> None:
+def test_the_stamp_changes_with_the_journal(tmp_path: Path) -> None:
     journal = tmp_path / "events.jsonl"
     absent = stamp_of(journal)
     journal.write_text("one\n")

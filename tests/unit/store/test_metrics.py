@@ -1,4 +1,4 @@
-"""Samples on disk: whole or not there, few however long a life is, and adding up to all of it."""
+"""Samples on disk: complete or absent, limited in number, with sums over the whole incarnation."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SAMPLES = st.builds(
 
 
 def second(number: int, memory_bytes: int | None = None) -> Sample:
-    """A second of a life, of which half was computed."""
+    """Return a sample of one second with half a second of CPU time."""
     return Sample(at=1000.0 + number, seconds=1.0, cpu_seconds=0.5, memory_bytes=memory_bytes)
 
 
@@ -47,7 +47,7 @@ def test_samples_read_back_as_they_were_written(samples: list[Sample]) -> None:
 
 
 @given(st.binary(max_size=5 * RECORD.size))
-def test_any_bytes_read_as_numbers_or_not_at_all(data: bytes) -> None:
+def test_any_bytes_are_read_as_numbers_or_skipped(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "metrics")
         path.write_bytes(data)
@@ -57,7 +57,7 @@ def test_any_bytes_read_as_numbers_or_not_at_all(data: bytes) -> None:
             assert all(0 <= number < math.inf for number in to_dict(sample).values() if number is not None)
 
 
-def test_damage_is_left_out_and_the_rest_is_there(tmp_path: Path) -> None:
+def test_damaged_samples_are_skipped(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
     for number in range(3):
         append_sample(path, second(number))
@@ -81,15 +81,15 @@ def test_a_sample_of_which_only_a_part_was_written_is_cut_off(cut: int) -> None:
         assert read_samples(path) == [second(0), second(2)]
 
 
-def test_nobody_else_may_read_them(tmp_path: Path) -> None:
+def test_samples_are_private_to_their_user(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
-    for number in range(MOST_SAMPLES + 1):  # written anew in between
+    for number in range(MOST_SAMPLES + 1):  # the file is rewritten in between
         append_sample(path, second(number))
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_disk_without_room_is_told_and_what_was_there_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_raises_an_error_and_keeps_the_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "metrics"
     append_sample(path, second(0))
     with monkeypatch.context() as full, Path("/dev/full").open("wb") as disk:
@@ -100,7 +100,7 @@ def test_a_disk_without_room_is_told_and_what_was_there_stays(tmp_path: Path, mo
     assert len(read_samples(path)) == 1
 
 
-def test_a_long_life_takes_no_more_room_and_its_samples_add_up_to_all_of_it(tmp_path: Path) -> None:
+def test_the_samples_of_a_long_incarnation_are_limited_and_keep_the_sums(tmp_path: Path) -> None:
     path = tmp_path / "metrics"
     number = 5 * MOST_SAMPLES
     for each in range(number):
@@ -112,14 +112,12 @@ def test_a_long_life_takes_no_more_room_and_its_samples_add_up_to_all_of_it(tmp_
     assert math.isclose(sum(sample.cpu_seconds for sample in samples), number / 2)
     assert samples[0].memory_bytes == 7000  # a peak stays a peak
     assert samples[-1].at == 1000.0 + number - 1
-    # Its beginning is told in as much detail as the rest, not squeezed into a few samples.
+    # The beginning has as many samples as the rest.
     assert max(sample.seconds for sample in samples) <= 8 * number / MOST_SAMPLES
 
 
 @given(st.lists(SAMPLES, max_size=60), st.integers(2, 30))
-def test_however_many_samples_there_are_few_enough_are_left_and_nothing_is_lost(
-    samples: list[Sample], most: int
-) -> None:
+def test_merging_limits_the_number_of_samples_and_keeps_the_sums(samples: list[Sample], most: int) -> None:
     left = thin(samples, most)
     assert len(left) <= most
     assert not samples or left[-1].at == samples[-1].at

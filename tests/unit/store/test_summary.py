@@ -1,4 +1,4 @@
-"""A run's folder in one row: what it came to, when, and why."""
+"""The summary of a run's folder: its state, times and cause."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_failed_run_has_its_cause(tmp_path: Path) -> None:
     assert (row.phase, row.reason, row.message) == ("FAILED", "Exited", "4.worker.0: exit code 3")
 
 
-def test_a_run_that_goes_on_has_a_start_and_no_end(tmp_path: Path) -> None:
+def test_a_running_run_has_a_start_and_no_end(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     row = summarise(write_run(tmp_path, 4, running(accepted, started)))
     assert (row.phase, row.is_final) == ("RUNNING", False)
@@ -34,7 +34,7 @@ def test_a_run_that_goes_on_has_a_start_and_no_end(tmp_path: Path) -> None:
     assert (row.finished_at, row.duration_seconds) == (None, None)
 
 
-def test_a_killed_run_was_asked_to_end(tmp_path: Path) -> None:
+def test_a_run_that_was_stopped_on_request_is_killed(tmp_path: Path) -> None:
     accepted, started, asked, ended = moments()
     exited = ReplicaExited(WORKER, 0, 0, Exit(signal=15), ended.since_boot)
     row = summarise(write_run(tmp_path, 4, [*running(accepted, started), (asked, StopRequested()), (ended, exited)]))
@@ -73,14 +73,14 @@ def test_a_clock_set_back_in_the_middle_of_a_run_gives_no_negative_duration(tmp_
     assert row.duration_seconds == 20.0
 
 
-def test_a_line_cut_by_a_power_loss_is_read_up_to_there(tmp_path: Path) -> None:
+def test_a_truncated_journal_is_read_up_to_its_last_complete_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, finished())
     data = folder.journal_file.read_bytes()
     folder.journal_file.write_bytes(data[:-20])
     assert summarise(folder).phase == "RUNNING"
 
 
-def test_the_row_knows_its_project_parameters_and_line(tmp_path: Path) -> None:
+def test_the_row_has_the_project_the_parameters_and_the_roles(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
@@ -91,13 +91,13 @@ def test_the_row_knows_its_project_parameters_and_line(tmp_path: Path) -> None:
     assert row.directory == str(real.resolve())
 
 
-def test_a_project_whose_name_is_no_text_can_be_kept_all_the_same(tmp_path: Path) -> None:
+def test_a_project_with_a_name_that_is_not_utf_8_can_be_recorded(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, finished(), directory=os.fsdecode(b"/caf\xe9"))
     record_run(folder)
     assert use_index(tmp_path, lambda index: [row.directory for row in index.rows()]) == ["/caf\\udce9"]
 
 
-def test_the_row_holds_for_the_journal_that_it_was_made_of(tmp_path: Path) -> None:
+def test_the_row_has_the_stamp_of_its_journal(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, finished()[:-1])
     row = summarise(folder)
     assert row.stamp == stamp_of(folder.journal_file)
@@ -105,21 +105,21 @@ def test_the_row_holds_for_the_journal_that_it_was_made_of(tmp_path: Path) -> No
     assert row.stamp != stamp_of(folder.journal_file)
 
 
-def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_plan_is_not_a_run(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4)
     folder.plan_file.unlink()
     with pytest.raises(NotFoundError):
         summarise(folder)
 
 
-def test_what_was_concluded_stands_whatever_the_plan_says_now(tmp_path: Path) -> None:
+def test_a_recorded_verdict_does_not_depend_on_the_plan(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, finished())
     other = write_run(tmp_path, 5, spec="framework: plain\nroles: {chief: 1}")
     folder.plan_file.write_bytes(other.plan_file.read_bytes())
     assert summarise(folder).phase == "FINISHED"
 
 
-def test_a_folder_that_may_not_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_an_unreadable_folder_is_reported_in_one_sentence(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4)
     folder.journal_file.mkdir()
     with pytest.raises(EngineError, match="run 4 cannot be read: Is a directory"):
@@ -133,7 +133,7 @@ def test_a_recorded_run_is_in_the_index_and_recording_it_again_changes_nothing(t
     assert use_index(tmp_path, lambda index: list(index.rows())) == [summarise(folder)]
 
 
-def test_what_cannot_be_recorded_is_left_to_whoever_lists_runs(tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_recorded_is_skipped_without_an_error(tmp_path: Path) -> None:
     (tmp_path / "index.sqlite").mkdir()
     record_run(write_run(tmp_path, 4, [(moments()[0], RunAccepted())]))
     assert not list((tmp_path / "index.sqlite").iterdir())

@@ -1,4 +1,4 @@
-"""What other users could have changed is not used: folders, links on the way to them, and files in them."""
+"""Folders, links in their paths and files are refused if other users could have changed them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def accepted(path: Path) -> bool:
     return True
 
 
-def test_a_folder_of_this_user_is_used_and_so_is_one_that_does_not_exist(tmp_path: Path) -> None:
+def test_a_folder_of_this_user_and_a_missing_folder_are_accepted(tmp_path: Path) -> None:
     assert accepted(tmp_path)
     assert accepted(tmp_path / "a" / "b")
 
@@ -61,18 +61,18 @@ def test_a_parent_that_others_can_write_is_refused_unless_they_cannot_replace_wh
 
 
 @root_only
-def test_what_belongs_to_another_user_is_refused_by_root_too(tmp_path: Path) -> None:
+def test_a_folder_of_another_user_is_refused_even_for_root(tmp_path: Path) -> None:
     parent = tmp_path / "theirs"
     (parent / "home").mkdir(parents=True)
     os.chown(parent / "home", OTHER, OTHER)
     assert refused(parent / "home") == f"{parent}/home belongs to user {OTHER}"
     os.chown(parent, OTHER, OTHER)
-    os.chown(parent / "home", 0, 0)  # its owner can put another in its place
+    os.chown(parent / "home", 0, 0)  # the owner of the parent can replace it
     assert refused(parent / "home") == f"{parent} belongs to user {OTHER}"
 
 
 @root_only
-def test_a_link_of_another_user_is_refused_and_so_is_a_folder_behind_a_link(tmp_path: Path) -> None:
+def test_a_link_of_another_user_and_a_folder_behind_a_link_are_refused(tmp_path: Path) -> None:
     shared, target = tmp_path / "shared", tmp_path / "target"
     for folder in (shared, target):
         folder.mkdir()
@@ -87,7 +87,7 @@ def test_a_link_of_another_user_is_refused_and_so_is_a_folder_behind_a_link(tmp_
     assert refused(link) == f"{target} can be written by others (mode 0777)"
 
 
-def test_relative_links_and_dots_are_followed_as_the_kernel_follows_them(tmp_path: Path) -> None:
+def test_relative_links_and_dots_are_resolved_as_by_the_kernel(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     (open_to_all / "home").mkdir(parents=True)
     open_to_all.chmod(0o777)
@@ -102,7 +102,7 @@ def test_relative_links_and_dots_are_followed_as_the_kernel_follows_them(tmp_pat
 
 
 @root_only
-def test_a_group_of_ones_own_may_write_but_not_with_an_access_control_list(
+def test_a_private_group_may_write_but_not_with_an_access_control_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
@@ -114,10 +114,10 @@ def test_a_group_of_ones_own_may_write_but_not_with_an_access_control_list(
 
 
 @root_only
-def test_an_access_control_list_is_seen(tmp_path: Path) -> None:
+def test_an_access_control_list_is_checked(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    # Tag, permissions and id of the owner, another user, the group, the mask and everybody else.
+    # Tag, permissions and id of the owner, another user, the group, the mask and all others.
     entries = [(0x01, 7, -1), (0x02, 7, OTHER), (0x04, 5, -1), (0x10, 7, -1), (0x20, 5, -1)]
     data = struct.pack("<I", 2) + b"".join(struct.pack("<HHi", *entry) for entry in entries)
     try:
@@ -138,7 +138,7 @@ def test_an_access_control_list_is_seen(tmp_path: Path) -> None:
         (lambda path: {"HOME": f"{path}/x"}, cache_of, "XDG_CACHE_HOME"),
     ],
 )
-def test_whatever_names_the_data_and_the_cache_they_are_checked(
+def test_folders_of_data_and_cache_are_checked_however_they_are_configured(
     tmp_path: Path,
     environ: Callable[[Path], Mapping[str, str]],
     find: Callable[[Mapping[str, str]], Path],
@@ -165,7 +165,7 @@ def test_a_part_of_a_run_that_others_can_write_is_refused(tmp_path: Path, name: 
 
 @root_only
 @pytest.mark.parametrize("name", ["runs", "runs/4", "runs/4/plan.json", "runs/4/launch.json", "runs/4/events.jsonl"])
-def test_a_part_of_a_run_that_another_user_has_planted_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_part_of_a_run_that_belongs_to_another_user_is_refused(tmp_path: Path, name: str) -> None:
     folder = write_run(tmp_path / "home", 4, finished())
     part = tmp_path / "home" / name
     os.chown(part, OTHER, OTHER)
@@ -174,7 +174,7 @@ def test_a_part_of_a_run_that_another_user_has_planted_is_refused(tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["last-run", "index.sqlite"])
-def test_a_file_of_the_home_that_is_a_link_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_link_in_place_of_a_file_of_the_home_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / name).symlink_to("/etc/passwd")
     with pytest.raises(EngineError, match=f"{name} is a symbolic link"):
@@ -182,7 +182,7 @@ def test_a_file_of_the_home_that_is_a_link_is_refused(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
-def test_parents_are_created_for_their_user_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_parents_are_created_private_with_any_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         make_folder(tmp_path / ".local" / "share" / "drumline")
