@@ -23,7 +23,7 @@ EXCEPTIONS: Exceptions = {
     **dict.fromkeys(("test_build", "test_observation", "test_place", "test_prepare", "test_return"), _WHOLE_RUNS),
     **dict.fromkeys(("test_faults", "test_serve", "test_start", "test_stop", "test_units", "test_usage"), _WHOLE_RUNS),
     "test_ps_leave_after_the_workers": _WHOLE_RUNS,
-    "test_the_first_failure_without_a_supervisor_is_the_cause": "the last test below says the same of two replicas",
+    "test_the_first_failure_without_a_supervisor_is_the_cause": "the last test below checks the same with two replicas",
 }
 
 globals().update(contract_tests())
@@ -68,7 +68,7 @@ def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(testbed: Kubernet
     assert (len(recorder.ends(0)), len(recorder.ends(1))) == (1, 1)
 
 
-def test_the_first_failure_without_a_supervisor_is_the_cause(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+def test_the_first_failure_of_two_without_a_supervisor_is_the_cause(testbed: KubernetesTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(
         testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3))
     )

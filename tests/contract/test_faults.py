@@ -1,4 +1,4 @@
-"""What every engine with fault injection promises: a fault looks as if it came from outside."""
+"""The contract of fault injection: a fault looks as if it came from outside."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scaffold.supervised import SessionRecorder, able, watch, worker
 from scaffold.testbeds import LASTING, Behavior, EngineTestBed
 
 
-def saboteur_of(testbed: EngineTestBed) -> FaultInjector:
+def fault_injector_of(testbed: EngineTestBed) -> FaultInjector:
     return able(testbed.make_engine(), Sabotable).fault_injector()
 
 
@@ -28,7 +28,7 @@ def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
 def test_a_killed_or_terminated_replica_is_reported_with_its_signal(
     testbed: EngineTestBed, tmp_path: Path, fault: Fault, exit_: Exit
 ) -> None:
-    fault_injector = saboteur_of(testbed)
+    fault_injector = fault_injector_of(testbed)
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     recorder.start()
     recorder.until_started()
@@ -43,7 +43,7 @@ def test_a_killed_or_terminated_replica_is_reported_with_its_signal(
 
 
 def test_a_paused_replica_continues_when_the_fault_is_undone(testbed: EngineTestBed, tmp_path: Path) -> None:
-    fault_injector = saboteur_of(testbed)
+    fault_injector = fault_injector_of(testbed)
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=1))
     recorder.start()
     recorder.until_started()
@@ -57,13 +57,13 @@ def test_a_paused_replica_continues_when_the_fault_is_undone(testbed: EngineTest
 
 
 def test_no_fault_is_injected_into_a_replica_that_has_not_started(testbed: EngineTestBed, tmp_path: Path) -> None:
-    fault_injector = saboteur_of(testbed)
+    fault_injector = fault_injector_of(testbed)
     with pytest.raises(EngineError, match=r"has no process|does not run"):
         fault_injector.inject(tmp_path, worker(0), Fault.KILL)
 
 
 def test_a_network_that_others_use_is_not_cut(testbed: EngineTestBed, tmp_path: Path) -> None:
-    fault_injector = saboteur_of(testbed)
+    fault_injector = fault_injector_of(testbed)
     plan = watch(testbed, tmp_path, LASTING).plan
     assert "network" in (fault_injector.find_problem(plan, Fault.CUT) or "")
     assert fault_injector.find_problem(plan, Fault.KILL) is None

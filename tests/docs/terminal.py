@@ -1,4 +1,4 @@
-"""A terminal in which a page's commands are typed one after another, and what they print is compared."""
+"""A terminal that runs a page's commands one after another, and compares their output with the page."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from drumline.supervise.requests import read_state
 from scaffold.environments import find_python
 from scaffold.waiting import wait_until
 
-COMMAND_SECONDS = 1500  # a waiting that ends early costs nothing
+COMMAND_SECONDS = 1500  # a long limit: each wait ends as soon as it can
 SOURCES = Path(__file__).parents[2] / "src"
 
-# What differs from one time to the next, and what stands for it while texts are compared.
+# Text that differs between runs, and the placeholder for it while texts are compared.
 _CHANGING = (
     (re.compile(r"(\d{4}-\d\d-\d\d[T ])?\d\d:\d\d:\d\dZ?"), "TIME"),
     (re.compile(r"(127\.0\.0\.1:|MASTER_PORT=)\d+"), r"\1PORT"),
@@ -35,13 +35,13 @@ _CHANGING = (
     (re.compile(r"(RUNNING +)\d+ +\d+ +[\d.]+ / ([\d.]+)"), r"\1CPU MEM USED / \2"),
     (re.compile(r"(CPU %|MEM GiB)( +[\d.]+){3}( +[▁▂▃▄▅▆▇█ ]+)?$", re.MULTILINE), r"\1 FIGURES"),
 )
-# A line of `logs` or of `events`: whose it is.
+# The id at the beginning of a line of `logs` or `events`.
 _STREAMED = re.compile(r"(\[TIME\] )?(?P<id>\d+(\.[a-z]+\.\d+)?)(?(1) | *\| )")
 _ANYTHING = "..."
 
 
 class Command(NamedTuple):
-    """A command as it is typed, what should be printed, and whether its exit code is looked at next."""
+    """A command, its expected output, and whether the next command prints its exit code."""
 
     text: str
     output: str
@@ -49,7 +49,7 @@ class Command(NamedTuple):
 
 
 def read_commands(block: str) -> Iterator[Command]:
-    """The commands of a console block; lines that begin `> ` go on with the command before."""
+    """Yield the commands of a console block; lines that begin with `> ` continue the command before."""
     typed: list[tuple[str, list[str]]] = []
     for line in block.splitlines():
         if line.startswith("$ "):
@@ -63,12 +63,12 @@ def read_commands(block: str) -> Iterator[Command]:
 
 
 def read_row(cells: Sequence[str]) -> list[str]:
-    """The commands of a table's row: whatever is marked as code in its last cell, in order."""
+    """Return the commands of a table's row: everything marked as code in its last cell, in order."""
     return re.findall(r"`([^`]+)`", cells[-1])
 
 
 class Terminal:
-    """Keeps folder, variables and the last exit code from one command to the next, as a shell does."""
+    """A shell session that keeps folder, variables and the last exit code between commands."""
 
     def __init__(self, folder: Path, framework: str | None = None, env: Mapping[str, str] = {}) -> None:
         self._home = folder / "home" / "you"
@@ -88,12 +88,12 @@ class Terminal:
         }
 
     def write(self, name: str, text: str) -> None:
-        """Put a file where the terminal stands."""
+        """Write a file in the current folder."""
         self.type(f"cat > {shlex.quote(name)}", given=text)
 
     def type(self, command: str, *, given: str = "") -> tuple[str, int]:
         """Run a command; return what it printed, with the home folder as `/home/you`, and its exit code."""
-        wait_until(self._is_calm)
+        wait_until(self._are_supervisors_done)
         state = shlex.quote(str(self._state))
         script = (
             f"set -o pipefail; . {state}; (exit {self._code})\n{command}\n"
@@ -112,8 +112,8 @@ class Terminal:
         self._code = done.returncode
         return done.stdout.replace(str(self._home), "/home/you"), done.returncode
 
-    def _is_calm(self) -> bool:
-        """Whether nobody writes any more about a run that is over: its supervisor may live a moment longer."""
+    def _are_supervisors_done(self) -> bool:
+        """Return whether the supervisors of ended runs have exited; they may run a moment longer."""
         left = (folder for folder in map(RunFolder, self._runs()) if is_locked(folder.lock_file))
         return not any(read_state(folder).phase.is_final for folder in left)
 
@@ -121,7 +121,7 @@ class Terminal:
         return sorted((self._home / ".local" / "share" / "drumline" / "runs").glob("*"))
 
     def close(self) -> None:
-        """End every run that was started here."""
+        """End every run that was started in this terminal."""
         runs = self._runs()
         if runs:
             self.type("drumline kill --force " + " ".join(run.name for run in runs))
@@ -129,7 +129,7 @@ class Terminal:
 
 
 def _install(framework: str, folder: Path) -> Path:
-    """The commands of somebody who has installed drumline into the environment of a framework."""
+    """Write the commands of a drumline that is installed into the environment of a framework; return their folder."""
     folder.mkdir()
     python = find_python(framework)
     for name, words in {"python": "", "drumline": "-m drumline"}.items():
@@ -139,10 +139,10 @@ def _install(framework: str, folder: Path) -> Path:
 
 
 def try_block(block: Block, terminal: Terminal) -> Iterator[str]:
-    """Type what a block says to type; say where it went otherwise than shown."""
+    """Run the commands of a block; yield the differences from the shown output."""
     if "file" in block.marks:
         terminal.write(block.marks["file"], block.text)
-    if "not run" in block.marks or "demo" in block.marks:  # what the demo shows is its own test's
+    if "not run" in block.marks or "demo" in block.marks:  # the output of the demo has its own test
         return
     if block.language == "sh":
         printed, code = terminal.type(block.text)
@@ -163,9 +163,9 @@ def try_block(block: Block, terminal: Terminal) -> Iterator[str]:
 
 
 def differences(shown: str, printed: str) -> list[str]:
-    """What a page shows otherwise than a command printed it; `...` on a line of its own stands for any lines.
+    """Return the differences between a page and the output of a command; a line `...` stands for any lines.
 
-    Between the lines of two replicas no order is promised: each replica's are compared by themselves.
+    The lines of two replicas have no fixed order: the lines of each replica are compared separately.
     """
     wanted, had = _by_replica(_normalise(shown)), _by_replica(_normalise(printed))
     partial = len(had) > 1 and _ANYTHING in wanted[""]
@@ -186,12 +186,12 @@ def differences(shown: str, printed: str) -> list[str]:
 def _normalise(text: str) -> list[str]:
     for pattern, word in _CHANGING:
         text = pattern.sub(word, text)
-    # Columns are as wide as what stands in them.
+    # The width of a column depends on its content.
     return [re.sub(r" {2,}", "  ", re.sub(r" +\|", " |", line)).rstrip() for line in text.splitlines()]
 
 
 def _by_replica(lines: list[str]) -> dict[str, list[str]]:
-    """Lines by the replica in front of them; those with none under no name."""
+    """Return the lines of each replica; lines without a replica have an empty name."""
     found: dict[str, list[str]] = {"": []}
     for line in lines:
         match = _STREAMED.match(line)

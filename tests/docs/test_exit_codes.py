@@ -1,4 +1,4 @@
-"""Every exit code that README documents, produced by a command that deserves it."""
+"""Every exit code that README documents, produced by a command."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ COMMANDS = {
 
 
 class Project:
-    """A folder with a spec, and a home of its own."""
+    """A folder with a spec, and a drumline home."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         config = folder / "ssh_config"
-        config.write_text("Host *\n  Port 1\n")  # where nobody answers, whatever this machine serves
+        config.write_text("Host *\n  Port 1\n")  # an unused port, whatever this machine serves
         self.env = {**os.environ, "DRUMLINE_HOME": str(folder / "home"), "DRUMLINE_SSH_CONFIG": str(config)}
 
     def drumline(self, *words: str) -> list[str]:
@@ -62,13 +62,13 @@ def test_readme_documents_the_codes_that_the_help_names() -> None:
 
 
 @pytest.mark.parametrize("code", [code for code in DOCUMENTED if code != "130"])
-def test_each_documented_code_is_what_a_command_leaves_with(code: str, project: Project) -> None:
+def test_a_command_exits_with_each_documented_code(code: str, project: Project) -> None:
     run, words = COMMANDS[code]
     (project.folder / "drumline.yml").write_text(SPEC.format(run=run))
     assert project.run(*words) == int(code)
 
 
-def test_an_interrupted_train_leaves_with_130_and_its_run_alone(project: Project) -> None:
+def test_an_interrupted_train_exits_with_130_and_its_run_continues(project: Project) -> None:
     (project.folder / "drumline.yml").write_text(SPEC.format(run="echo begun; sleep 60"))
     with subprocess.Popen(
         project.drumline("train"), cwd=project.folder, env=project.env, stdout=subprocess.PIPE, text=True
@@ -78,5 +78,5 @@ def test_an_interrupted_train_leaves_with_130_and_its_run_alone(project: Project
         train.send_signal(signal.SIGINT)
         train.stdout.read()
     assert train.returncode == 130
-    assert project.run("supervise", "1") == 0  # still there, and looked after
+    assert project.run("supervise", "1") == 0  # it runs, and has a supervisor
     assert project.run("kill", "1") == 0

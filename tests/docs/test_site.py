@@ -1,4 +1,4 @@
-"""`make docs`: the pages build as a site whose links lead somewhere, and that loads nothing from elsewhere."""
+"""`make docs`: the pages build as a site without broken links, and without resources of other sites."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_page_is_built_and_can_be_found(site: Path) -> None:
     assert pages <= found
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+def test_no_page_loads_resources_of_other_sites(site: Path) -> None:
     loaded = {(page, each) for page in site.rglob("*.html") for each in LOADED.findall(page.read_text())}
     assert len(loaded) > 100
     assert not [(page, each) for page, each in loaded if re.match(r"(\w+:)?//", each)]
@@ -54,7 +54,7 @@ def test_lists_tables_and_code_are_not_left_as_text(site: Path) -> None:
     assert not [(page.relative_to(site), each) for page, each in paragraphs if left.search(each)]
 
 
-def test_a_link_that_leads_nowhere_fails_the_build(tmp_path: Path) -> None:
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "README.md").write_text("# One\n\n[two](#two)\n")

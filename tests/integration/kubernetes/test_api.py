@@ -1,4 +1,4 @@
-"""What is asked of an API server, and what becomes of its answers on a bad day."""
+"""Requests to an API server, and answers with errors."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from integration.kubernetes.server import (
 
 @pytest.fixture
 def at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Makes the server on a port the one of the current context."""
+    """Return a function that selects the server on a port as the current context."""
     return lambda port: monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "config", port)))
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that no other process is given, also while none listens there."""
+    """Reserve a port, also while no process listens on it."""
     claim = next(filter(None, map(claim_port, range(30_000, 31_000))))
     yield claim.port
     claim.close()
@@ -51,7 +51,7 @@ async def asking(at: Callable[[int], None], respond: Respond, *, timeout_seconds
 
 
 def in_turn(*answers: Answer, asked: list[Request] | None = None) -> Respond:
-    """One answer after the other, the last again and again."""
+    """Return the answers one after the other, and the last one repeatedly."""
     left = list(answers)
 
     def respond(request: Request) -> Answer:
@@ -75,7 +75,7 @@ def names(found: list[Change]) -> list[tuple[str, list[str]]]:
     return [(change.what, [each["metadata"]["name"] for each in change.objects]) for change in found]
 
 
-def test_a_watch_goes_on_where_it_was_cut(at: Callable[[int], None]) -> None:
+def test_a_watch_continues_where_it_was_cut(at: Callable[[int], None]) -> None:
     asked: list[Request] = []
     respond = in_turn(
         listing(5, pod("a", 3)),
@@ -116,7 +116,7 @@ def test_a_watch_that_was_forgotten_lists_everything_again(at: Callable[[int], N
     run(test())
 
 
-def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None], port: int) -> None:
+def test_a_watch_waits_for_an_unavailable_server(at: Callable[[int], None], port: int) -> None:
     async def test() -> None:
         async with AsyncExitStack() as hall:
             async with serve(in_turn(listing(5), changes(("ADDED", pod("a", 6)))), port):
@@ -133,7 +133,7 @@ def test_a_watch_waits_for_a_server_that_was_away(at: Callable[[int], None], por
     run(test())
 
 
-def test_what_a_server_is_too_busy_for_is_asked_again(at: Callable[[int], None]) -> None:
+def test_a_request_to_a_busy_server_is_repeated(at: Callable[[int], None]) -> None:
     asked: list[Request] = []
     busy = status(429, "TooManyRequests", "slow down")._replace(headers=("Retry-After: 0",))
     broken = status(500, "InternalError", "etcd is away")
@@ -147,7 +147,7 @@ def test_what_a_server_is_too_busy_for_is_asked_again(at: Callable[[int], None])
     assert len(asked) == 4
 
 
-def test_patience_ends(at: Callable[[int], None]) -> None:
+def test_retries_end(at: Callable[[int], None]) -> None:
     async def test() -> None:
         async with asking(at, in_turn(status(503, "", "not yet")), timeout_seconds=0.3) as api:
             with pytest.raises(UnreachableError, match="answers: not yet"):
@@ -220,7 +220,7 @@ def test_long_lists_come_page_by_page(at: Callable[[int], None]) -> None:
 
 
 REFUSALS = {
-    "nobody": (
+    "no credentials": (
         status(401, "Unauthorized", "Unauthorized"),
         "does not accept the credentials of the context `here`",
         "kubectl auth whoami",

@@ -1,4 +1,4 @@
-"""A toy: an engine whose replicas are plain processes that its own agent starts."""
+"""The toy: an engine with plain processes as replicas, which its own agent starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _HOST = "127.0.0.1"
 
 
 class ToyEngine:
-    """Runs replicas as processes of this machine."""
+    """An engine that runs replicas as processes of this machine."""
 
     capabilities = Capabilities(forms=("json",))
 
@@ -38,7 +38,7 @@ class ToyEngine:
         self._site = site
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """Ask the server that is to start the supervisor, if there is to be one."""
+        """Check the server that starts the supervisor, if the spec has one."""
         if folder := plan.options.get("supervisor"):
             await ToyRemote(Path(str(folder)), "0").exchange(b"")
         return plan, ()
@@ -68,8 +68,8 @@ class ToyEngine:
         return os.path.normpath(self._site.directory / path)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write the orders that the agent would get."""
-        del form  # there is one
+        """Return the orders that the agent would get."""
+        del form  # there is only one
         replicas = [
             {
                 "id": str(launch.replica.id),
@@ -82,17 +82,17 @@ class ToyEngine:
         return json.dumps({"run": plan.run, "name": plan.name, "replicas": replicas}, indent=2) + "\n"
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Refuse what no process can be given."""
+        """Refuse arguments that no process can have."""
         del plan
         return map(Problem, too_long_arguments(launches))
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
-        """Return the session of a run; its agent leaves by itself."""
+        """Return the session of a run; its agent exits by itself."""
         yield ToySession(self, run_dir)
 
     def diagnose(self, target: DoctorTarget) -> Iterator[DoctorCheck]:
-        """Yield whether the agent could run here."""
+        """Yield whether the agent can run on this machine."""
         has_proc = Path("/proc/self/environ").exists()
         yield DoctorCheck("toy", OK if has_proc else MISSING, f"an agent of {sys.executable} in {target.where}")
 
@@ -102,7 +102,7 @@ class ToyEngine:
         return ToyRemote(Path(str(folder)), run_output.plan.run) if folder else None
 
     def remove_files(self, run_output: RunOutput) -> None:
-        """Have the run's folder removed on the server."""
+        """Remove the run's folder on the server."""
         if remote := self.remote_supervisor(run_output):
             asyncio.run(remote.forget())
 
@@ -138,7 +138,7 @@ class ToySession:
         return Placed(self._engine.place_at(plan, ports or _free_ports(plan)))
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the helper that makes data."""
+        """Start the helper that prepares data."""
         if helper == BUILD:
             raise EngineError("the toy builds no environments")
         place = self._engine.place_one(plan, 0)
@@ -148,7 +148,7 @@ class ToySession:
         self._start([Launch(replica, 0, place, item.env, incarnation)])
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Have all started that were not before."""
+        """Start the replicas that were not started before."""
         self._start(launches)
 
     def _start(self, launches: Sequence[Launch]) -> None:
@@ -160,11 +160,11 @@ class ToySession:
         self._run.start(launches)
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Have these stopped."""
+        """Stop these replicas."""
         self._run.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
-        """Look no more; the agent leaves by itself."""
+        """Stop reading events; the agent exits by itself."""
         del forced
         self._run.release()
 
