@@ -162,7 +162,7 @@ def _about_size(text: str) -> Iterator[Diagnostic]:
 
 def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Diagnostic]:
     for key in value.repeated:
-        yield _problem(spell_path(path, key), "stands here more than once, and TensorFlow takes the last")
+        yield _problem(spell_path(path, key), "appears more than once; TensorFlow uses the last")
     for key in value:
         place = spell_path(path, key)
         if writer := _WRITTEN_BY.get(place):

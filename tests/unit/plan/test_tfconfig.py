@@ -216,13 +216,13 @@ def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) 
         # A key twice, at each of the three levels.
         (
             '{"task": {}, ' + config(WORKERS)[1:],
-            [("task", "stands here more than once, and TensorFlow takes the last")],
+            [("task", "appears more than once; TensorFlow uses the last")],
         ),
         (
             '{"cluster": {"worker": [], "worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0, "index": 1}}',
             [
-                ("cluster.worker", "stands here more than once, and TensorFlow takes the last"),
-                ("task.index", "stands here more than once, and TensorFlow takes the last"),
+                ("cluster.worker", "appears more than once; TensorFlow uses the last"),
+                ("task.index", "appears more than once; TensorFlow uses the last"),
             ],
         ),
     ],

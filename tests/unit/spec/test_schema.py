@@ -24,11 +24,11 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 SCHEMA: dict[str, Any] = json.loads(make_schema(known_spec_type()))
 VALIDATOR = Draft202012Validator(SCHEMA)
 
-# A schema knows nothing of what a text means, nor of keys that stand twice.
+# A schema cannot check the meaning of a text, nor repeated keys.
 BEYOND_A_SCHEMA = {
     "an escaped NUL",
-    "a key that stands twice",
-    "a key that stands twice in a list",
+    "a repeated key",
+    "a repeated key in a list",
     "no memory, and too much",
     "a time out of bounds",
     "an empty command among others",
@@ -36,22 +36,22 @@ BEYOND_A_SCHEMA = {
 }
 
 
-def as_an_editor_sees(node: Node) -> object:
+def plain_data(node: Node) -> object:
     match node:
         case Scalar():
             return node.value
         case Sequence():
-            return [as_an_editor_sees(item) for item in node.items]
+            return [plain_data(item) for item in node.items]
         case Mapping():
-            return {entry.key: as_an_editor_sees(entry.node) for entry in node.entries}
+            return {entry.key: plain_data(entry.node) for entry in node.entries}
 
 
 def accepts(text: str) -> bool:
-    return bool(VALIDATOR.is_valid(as_an_editor_sees(document.parse(text.encode(), "f").root)))
+    return bool(VALIDATOR.is_valid(plain_data(document.parse(text.encode(), "f").root)))
 
 
 def refused_by_the_reader() -> list[tuple[str, str]]:
-    """The bad specs that are YAML, and in which the reader alone, without rules, finds something."""
+    """Return the bad specs that are valid YAML and have problems that the reader finds without the rules."""
     found = []
     for name, spec, _ in TABLE:
         try:
@@ -67,11 +67,11 @@ def test_the_schema_of_the_engines_of_drumline_is_known() -> None:
     assert (GOLDEN / "schema.json").read_text("utf-8") == make_schema(known_spec_type())
 
 
-def test_the_schema_is_one() -> None:
+def test_the_schema_is_valid() -> None:
     assert Draft202012Validator(Draft202012Validator.META_SCHEMA).is_valid(SCHEMA)
 
 
-def test_the_schema_has_no_words_of_ours() -> None:
+def test_the_schema_has_no_keywords_of_drumline() -> None:
     assert '"written"' not in make_schema(known_spec_type())
 
 
@@ -94,7 +94,7 @@ def test_the_schema_accepts_what_the_reader_accepts(written: tuple[Spec, str]) -
         "data: [a, {path: b, name: c}]",
     ],
 )
-def test_the_schema_accepts_what_people_write(text: str) -> None:
+def test_the_schema_accepts_common_values(text: str) -> None:
     assert accepts(f"project: x\nrun: x\n{text}")
 
 
