@@ -22,15 +22,15 @@ EXCEPTIONS: Exceptions = {
     "test_faults": "drumline injects no faults into replicas in pods",
     "test_serve": "TensorBoard does not run in the cluster",
     "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",
-    "test_a_line_that_was_only_looked_at_holds_nothing": "the connections to the cluster are descriptors",
-    "test_an_end_is_told_as_it_was[code 143]": "a cluster does not tell the exit code 143 from the signal TERM",
+    "test_a_gang_that_was_only_checked_claims_nothing": "the connections to the cluster are descriptors",
+    "test_an_end_is_reported_with_its_status[code 143]": "a cluster reports the signal TERM as exit code 143",
     "test_the_next_supervisor_may_stop_at_once[0-9]": _KILLS,
     "test_without_grace_no_replica_is_terminated_first": _KILLS,
     "test_the_next_supervisor_completes_a_gang_that_was_not_all_started": _ALL_NAMES,
     "test_a_stop_keeps_the_exit_of_an_ended_replica": f"{_ALL_NAMES}; the first test below is about those",
     "test_a_stop_before_the_start_was_reported_ends_once": f"{_ALL_NAMES}; the last test below is about those",
     "test_a_helper_is_stopped_like_a_replica": _NO_DATA,
-    "test_a_helper_is_told_of_as_a_replica_of_the_first_attempt[3]": _NO_DATA,
+    "test_a_helper_is_reported_as_a_replica_of_the_first_attempt[3]": _NO_DATA,
 }
 
 globals().update(contract_tests())

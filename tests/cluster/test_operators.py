@@ -22,7 +22,7 @@ _WHOLE_RUNS = (
 EXCEPTIONS: Exceptions = {
     **dict.fromkeys(("test_build", "test_observation", "test_place", "test_prepare", "test_return"), _WHOLE_RUNS),
     **dict.fromkeys(("test_faults", "test_serve", "test_start", "test_stop", "test_units", "test_usage"), _WHOLE_RUNS),
-    "test_ps_leave_after_the_workers": _WHOLE_RUNS,
+    "test_ps_are_stopped_after_the_workers": _WHOLE_RUNS,
     "test_the_first_failure_without_a_supervisor_is_the_cause": "the last test below checks the same with two replicas",
 }
 

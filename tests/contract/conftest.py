@@ -1,4 +1,4 @@
-"""Every test of the contract is tried at every testbed."""
+"""Run every test of the contract on every testbed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffold.testbeds import EXCEPTIONS, TEST_BEDS, EngineTestBed
 
 @pytest.fixture(params=TEST_BEDS)
 def testbed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[EngineTestBed]:
-    """A place to try an engine."""
+    """Yield a testbed of an engine."""
     excuse(request, EXCEPTIONS.get(request.param, {}))
     # From 3.12 on Python warns of a fork beside pytest-xdist's threads; no supervisor has any.
     request.applymarker(pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning"))

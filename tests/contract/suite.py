@@ -1,6 +1,6 @@
-"""The tests of the contract as a whole, for every engine alike.
+"""The complete tests of the contract, for every engine.
 
-An engine that needs nothing but this machine is one line in `scaffold.testbeds.TEST_BEDS`. One that needs hosts or a
+An engine that needs only this machine is one line in `scaffold.testbeds.TEST_BEDS`. One that needs hosts or a
 cluster has a module there, with a fixture `testbed` and `globals().update(contract_tests())`. Either may list
 exceptions, by the name of a module, of a test, or of a test with its parameters, each with its reason.
 """
@@ -18,9 +18,9 @@ import pytest
 from scaffold.testbeds import EngineTestBed
 from scaffold.waiting import wait_until
 
-Exceptions = Mapping[str, str]  # what is not tried, and why
+Exceptions = Mapping[str, str]  # tests that are not run, and the reason
 
-# Where the contract is collected for each engine that is tried in a world of its own.
+# The modules that collect the contract for engines with a separate environment.
 ELSEWHERE = {
     "ssh": "hosts.test_contract",
     "kubernetes": "cluster.test_contract",
@@ -50,7 +50,7 @@ def excuse(request: pytest.FixtureRequest, exceptions: Exceptions) -> None:
 
 
 def occupy(testbed: EngineTestBed, describe_left: Callable[[], str] | None = None) -> Iterator[EngineTestBed]:
-    """Have a test use this testbed; nothing of what was started there is left when the test has ended."""
+    """Yield a testbed; after the test, assert that no process of it is left."""
     try:
         yield testbed
         try:

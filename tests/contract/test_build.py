@@ -1,4 +1,4 @@
-"""What every engine promises of an environment: it is ready before the gang starts, and built once."""
+"""The contract of environments: ready before the gang starts, and built once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def equipped(testbed: EngineTestBed, text: str = "build worker", **behaviors: Be
     return plan
 
 
-def test_of_an_environment_that_is_there_only_the_end_is_told(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_for_an_existing_environment_only_the_end_is_reported(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
     recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until(recorder.ends)
@@ -32,7 +32,7 @@ def test_of_an_environment_that_is_there_only_the_end_is_told(testbed: EngineTes
     assert end.exit.message
 
 
-def test_it_is_told_again_to_a_supervisor_that_comes_back(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_it_is_reported_again_to_a_supervisor_that_returns(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
     first.loop.wait(able(first.session, Preparing).prepare(first.plan, HELPER))
     second = first.again(testbed)
@@ -41,7 +41,7 @@ def test_it_is_told_again_to_a_supervisor_that_comes_back(testbed: EngineTestBed
     assert second.exits()[HELPER].ok
 
 
-def test_a_run_builds_first_makes_its_data_then_and_trains_last(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_builds_then_prepares_data_then_trains(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = SupervisedRun(
         testbed, tmp_path / "home", equipped(testbed, "build prepare worker", prepare=Behavior(("making",), until=1))
     )

@@ -1,4 +1,4 @@
-"""What every engine promises for hang detection: work samples, sockets and stacks."""
+"""The contract of hang detection: work samples, sockets and stacks."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_gentle_stack_dump_ends_no_replica(testbed: EngineTestBed, tmp_path: P
     assert sorted(recorder.exits()) == [worker(0), worker(1)]
 
 
-def test_stacks_are_taken_before_an_end_and_each_end_is_told_once(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_stacks_are_taken_before_an_end_and_each_end_is_reported_once(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     able(recorder.session, Dumpable)
     recorder.start()

@@ -1,4 +1,4 @@
-"""What every engine promises before anything starts: place, render, problems."""
+"""The contract before the start: place, render, problems."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_every_replica_has_an_address_of_its_own(testbed: EngineTestBed, tmp_pat
     assert len({place.address for place in placement.values()}) == 5
 
 
-def test_an_attempt_under_way_is_placed_where_it_is(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_running_attempt_keeps_its_places(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = workers(testbed, *(Behavior() for _ in range(5)))
     first = SessionRecorder(testbed, tmp_path / "run", plan)
     addresses = [launch.place.address for launch in first.launches()]
@@ -57,7 +57,7 @@ def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(
         assert recorder.engine.render(recorder.plan, launches, form) == text
 
 
-def test_what_an_engine_objects_to_it_does_not_start(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_plan_that_an_engine_refuses_is_not_started(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(), Behavior())
     before = _descriptors()
     launches = recorder.launches()
@@ -76,7 +76,7 @@ def test_what_an_engine_objects_to_it_does_not_start(testbed: EngineTestBed, tmp
     recorder.until(lambda: _descriptors() <= before)
 
 
-def test_a_line_that_was_only_looked_at_holds_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gang_that_was_only_checked_claims_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, *[Behavior()] * 5)
     before = _descriptors()
     recorder.launches()
@@ -85,7 +85,7 @@ def test_a_line_that_was_only_looked_at_holds_nothing(testbed: EngineTestBed, tm
     assert _descriptors() <= before
 
 
-def test_a_line_that_has_ended_holds_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gang_that_has_ended_claims_nothing(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, *[Behavior()] * 5)
     before = _descriptors()
     recorder.start()
@@ -95,9 +95,9 @@ def test_a_line_that_has_ended_holds_nothing(testbed: EngineTestBed, tmp_path: P
 
 
 def _descriptors() -> set[tuple[str, str]]:
-    """What this process has open; what an earlier test left to the garbage collector may go at any time."""
+    """Return the open files of this process, after a garbage collection."""
     found = set()
     for link in Path("/proc/self/fd").iterdir():
-        with suppress(FileNotFoundError):  # the one that this very look had open
+        with suppress(FileNotFoundError):  # the descriptor of the listing itself
             found.add((link.name, str(link.readlink())))
     return found

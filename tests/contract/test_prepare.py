@@ -1,4 +1,4 @@
-"""What every engine promises of helpers, which make data before the line starts."""
+"""The contract of helpers, which prepare data before the gang starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def helped(testbed: EngineTestBed, behavior: Behavior) -> Plan:
 
 
 @pytest.mark.parametrize("code", [0, 3])
-def test_a_helper_is_told_of_as_a_replica_of_the_first_attempt(
+def test_a_helper_is_reported_as_a_replica_of_the_first_attempt(
     testbed: EngineTestBed, tmp_path: Path, code: int
 ) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1, code=code)))
@@ -46,7 +46,7 @@ def test_a_helper_is_stopped_like_a_replica(testbed: EngineTestBed, tmp_path: Pa
     assert [(end.replica, end.exit) for end in recorder.ends()] == [(HELPER, Exit(signal=15))]
 
 
-def test_a_helper_is_taken_up_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_helper_is_adopted_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = SessionRecorder(testbed, tmp_path / "run", helped(testbed, Behavior(("making",), until=1)))
     first.loop.wait(able(first.session, Preparing).prepare(first.plan, HELPER))
     first.until_said("making", replica=HELPER)

@@ -1,4 +1,4 @@
-"""What every engine promises the next supervisor: no replica starts twice, and no end is lost."""
+"""The contract with the next supervisor: no replica starts twice, and no end is lost."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def open_supervised(testbed: EngineTestBed, folder: Path, plan: Plan) -> Supervi
 
 
 def return_to(supervised: SupervisedRun, *, asked: bool = False) -> None:
-    """Another supervisor takes the run up, as `drumline supervise` and `drumline kill` have it."""
+    """Replace the supervisor, as `drumline supervise` and `drumline kill` do."""
     supervised.replace()
     if asked:
         supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
@@ -55,7 +55,7 @@ def test_a_run_finishes(testbed: EngineTestBed, tmp_path: Path) -> None:
     assert (supervised.log(worker(0)), supervised.log(worker(1))) == ("first\n", "second\n")
 
 
-def test_a_run_is_seen_as_it_was(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_is_shown_with_its_logs_and_exits(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(
         testbed, tmp_path, workers(testbed, Behavior(("one", "two")), Behavior(until=1, code=3))
     )
@@ -72,7 +72,7 @@ def test_a_run_is_seen_as_it_was(testbed: EngineTestBed, tmp_path: Path) -> None
     assert all(row.duration_seconds is not None for row in details.replicas)
 
 
-def test_a_line_that_falls_starts_again_as_a_whole(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gang_that_fails_starts_again_as_a_whole(testbed: EngineTestBed, tmp_path: Path) -> None:
     says = ("attempt $DRUMLINE_ATTEMPT",)
     plan = cast(
         testbed,
@@ -89,7 +89,7 @@ def test_a_line_that_falls_starts_again_as_a_whole(testbed: EngineTestBed, tmp_p
     assert [supervised.log(worker(1), attempt) for attempt in (0, 1)] == ["attempt 0\n", "attempt 1\n"]
 
 
-def test_a_line_that_falls_too_often_has_failed(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gang_that_fails_too_often_has_failed(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = cast(
         testbed,
         "worker*2 crash=1 early=1 backoff_initial_seconds=0",
@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_ends(testbed: EngineTestBed, tmp_path: Path) -> No
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=15))}
 
 
-def test_a_run_that_is_killed_by_force_ends_though_no_replica_obeys(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_by_force_ends_though_replicas_ignore_term(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, DEAF, DEAF))
     supervised.until(lambda: supervised.log(worker(0)) == supervised.log(worker(1)) == "ready\n")
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
@@ -123,7 +123,7 @@ def test_a_run_that_is_killed_by_force_ends_though_no_replica_obeys(testbed: Eng
     assert {(each.phase, each.exit) for each in state.replicas.values()} == {(Phase.KILLED, Exit(signal=9))}
 
 
-def test_a_run_that_is_killed_before_it_began_starts_no_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_before_its_start_starts_no_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = SupervisedRun(testbed, tmp_path / "home", workers(testbed, LASTING))
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
     supervised.begin()
@@ -131,7 +131,7 @@ def test_a_run_that_is_killed_before_it_began_starts_no_replica(testbed: EngineT
     assert not [event for event in supervised.events if isinstance(event, ReplicaStarted)]
 
 
-def test_a_line_that_its_engine_refuses_has_failed(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_gang_that_its_engine_refuses_has_failed(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = workers(testbed, LASTING, LASTING)
     first, second = plan.replicas
     plan = plan.replace(replicas=(first, second.replace(argv=testbed.refused)))
@@ -142,7 +142,7 @@ def test_a_line_that_its_engine_refuses_has_failed(testbed: EngineTestBed, tmp_p
     assert "worker.1" in failed.message
 
 
-def test_ps_leave_after_the_workers(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_ps_are_stopped_after_the_workers(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = cast(testbed, "chief worker ps grace=0.2", {"chief.0": Behavior(until=1), "worker.0": DEAF, "ps.0": LASTING})
     supervised = open_supervised(testbed, tmp_path, plan)
     until_running(supervised)
@@ -159,7 +159,7 @@ def test_ps_leave_after_the_workers(testbed: EngineTestBed, tmp_path: Path) -> N
 # --- another supervisor -----------------------------------------------------------------------------------------------
 
 
-def test_a_run_goes_on_under_another_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_run_continues_with_another_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, *[Behavior(("here",), until=1)] * 2))
     until_running(supervised)
     for _ in range(2):
@@ -174,7 +174,7 @@ def test_a_supervisor_that_exited_before_any_start_was_reported_is_replaced(
     testbed: EngineTestBed, tmp_path: Path
 ) -> None:
     supervised = open_supervised(testbed, tmp_path, workers(testbed, *[Behavior(("here",), until=1)] * 2))
-    return_to(supervised)  # the first has written down no start
+    return_to(supervised)  # the first one has recorded no start
     until_running(supervised)
     testbed.open(1)
     assert supervised.until_over().phase is Phase.FINISHED
@@ -238,7 +238,7 @@ def test_a_run_that_is_killed_without_its_supervisor_ends(testbed: EngineTestBed
     assert [each.exit for each in state.replicas.values()] == [Exit(code=0), Exit(signal=15)]
 
 
-def test_a_supervisor_that_left_while_it_stopped_the_line_is_replaced(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_supervisor_that_exited_while_it_stopped_the_gang_is_replaced(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = cast(
         testbed,
         "worker*2 grace=0.3 early=1 crash=1",

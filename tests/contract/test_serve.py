@@ -1,4 +1,4 @@
-"""What every engine promises of TensorBoard, if it is capable of it: beside a line, once, at one address."""
+"""The contract of engines with TensorBoard: beside a gang, once, at one address."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def served(recorder: SessionRecorder) -> list[str]:
     return [event.address for event in recorder.told if isinstance(event, TensorBoardServed)]
 
 
-def test_it_is_started_once_and_taken_up_at_the_same_address(
+def test_it_is_started_once_and_adopted_at_the_same_address(
     testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)

@@ -1,4 +1,4 @@
-"""What every engine promises of those that it starts: told once, as it was, and every line in its place."""
+"""The contract of starts and exits: reported once and correctly, with every log line in its folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffold.supervised import watch, worker
 from scaffold.testbeds import NEVER, Behavior, EngineTestBed
 
 
-def test_each_start_and_each_end_is_told_once_in_that_order(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_each_start_and_each_end_is_reported_once_in_that_order(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, *[Behavior(until=1)] * 3)
     recorder.start()
     recorder.until_started()
@@ -62,7 +62,9 @@ def test_no_replica_is_started_twice(testbed: EngineTestBed, tmp_path: Path) -> 
     ],
     ids=["code 0", "code 3", "code 143", "signal 9", "signal 6"],
 )
-def test_an_end_is_told_as_it_was(testbed: EngineTestBed, tmp_path: Path, behavior: Behavior, expected: Exit) -> None:
+def test_an_end_is_reported_with_its_status(
+    testbed: EngineTestBed, tmp_path: Path, behavior: Behavior, expected: Exit
+) -> None:
     recorder = watch(testbed, tmp_path, behavior)
     began = recorder.loop.time()
     recorder.start()
@@ -89,7 +91,7 @@ def test_attempts_do_not_mix(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("attempt $DRUMLINE_ATTEMPT",), until=NEVER, obeys=False))
     recorder.start(attempt=0)
     recorder.until_said("attempt 0")
-    recorder.stop(attempt=0)  # it does not heed that, and is late when the next attempt is there
+    recorder.stop(attempt=0)  # it ignores TERM, and still runs during the next attempt
     recorder.start(attempt=1)
     recorder.until_said("attempt 1", attempt=1)
     recorder.stop(attempt=0, grace_seconds=0)

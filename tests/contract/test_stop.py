@@ -1,4 +1,4 @@
-"""What every engine promises of those that it stops: TERM, the grace, KILL, and nothing is left."""
+"""The contract of stops: TERM, the grace, KILL, and nothing is left."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
 STRANGER = ReplicaId("worker", 7)
 
 
-def test_a_replica_that_is_stopped_gently_ends_by_term(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_is_stopped_with_a_grace_ends_by_term(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, LASTING, LASTING)
     recorder.start()
     recorder.until_started()
@@ -28,7 +28,7 @@ def test_a_replica_that_is_stopped_gently_ends_by_term(testbed: EngineTestBed, t
     assert recorder.exits() == {worker(0): Exit(signal=15), worker(1): Exit(signal=15)}
 
 
-def test_a_replica_that_cleans_up_first_keeps_its_exit_code(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_replica_that_cleans_up_after_term_keeps_its_exit_code(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("ready",), until=LASTING.until, code_on_term=42))
     recorder.start()
     recorder.until_said("ready")
@@ -61,7 +61,7 @@ def test_without_grace_no_replica_is_terminated_first(testbed: EngineTestBed, tm
     assert set(recorder.exits().values()) == {Exit(signal=9)}
 
 
-def test_patience_may_end_and_does_not_come_back(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_grace_can_be_shortened_and_not_extended(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, DEAF)
     recorder.start()
     recorder.until_said("ready")
@@ -116,7 +116,7 @@ def test_a_stop_keeps_the_exit_of_an_ended_replica(testbed: EngineTestBed, tmp_p
 
 
 @pytest.mark.parametrize("grace_seconds", [None, 0, 60])
-def test_when_an_end_is_told_nothing_of_the_replica_is_left(
+def test_when_an_end_is_reported_nothing_of_the_replica_is_left(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float | None
 ) -> None:
     until = 1 if grace_seconds is None else LASTING.until

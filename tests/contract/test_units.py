@@ -1,4 +1,4 @@
-"""What every engine promises of replicas that restart alone, and whole runs in which some do."""
+"""The contract of replicas that restart separately, and whole runs with such replicas."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SECOND = Behavior(("incarnation $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEM
 
 
 def begin(testbed: EngineTestBed, folder: Path) -> SessionRecorder:
-    """Two workers, one of which has fallen and is ordered to return."""
+    """Start two workers, one of which fails and is restarted."""
     plan = cast(testbed, "worker*2", {"worker.0": LASTING, "worker.1": (Behavior(("first",), code=3), SECOND)})
     recorder = SessionRecorder(testbed, folder / "run", plan)
     first = recorder.launches()
     recorder.loop.wait(recorder.session.start(first))
-    recorder.until(lambda: recorder.ends() and worker(0) in recorder.starts())  # each on a host of its own, perhaps
-    for _ in range(2):  # an order may be given twice
+    recorder.until(lambda: recorder.ends() and worker(0) in recorder.starts())  # possibly on different hosts
+    for _ in range(2):  # a start may be requested twice
         recorder.start_again(first, AGAIN)
     recorder.until(lambda: recorder.log(worker(1), incarnation=1).endswith("\n"))
     return recorder
@@ -91,7 +91,7 @@ def test_a_replica_that_was_to_restart_and_never_did_ends_unseen(testbed: Engine
 
 
 def step(supervised: SupervisedRun) -> None:
-    """Let the line have taken its first step."""
+    """Record the first step of the gang."""
     until_running(supervised)
     supervised.supervisor.take(FirstStepTaken(supervised.state.attempt, CHIEF, 1, supervised.loop.time()))
     supervised.until(lambda: supervised.state.stepped)
@@ -131,12 +131,12 @@ def test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations(testbed: Engine
     said = [item.data.decode() for item in items if isinstance(item, Lines)]
     assert said == ["one\n", "worker.1 rejoins (restart 1 of 1): killed by signal 9 (KILL)\n", "two\n"]
     changes = [item for item in items if not isinstance(item, Lines) and item.id == "4.worker.1"]
-    # A cluster may say, besides, for what a pod waits.
+    # A cluster may also report what a pod waits for.
     own = [each.phase for each in changes if not (each.phase is Phase.STARTING and each.message)]
     assert own == [Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.STARTING, Phase.RUNNING, Phase.FINISHED]
 
 
-def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_all_start_again_when_a_ps_fails_also_with_a_new_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
     behaviors: dict[str, Behavior | tuple[Behavior, ...]] = {
         "chief.0": (LASTING, Behavior(until=3)),
         "worker.0": LASTING,
@@ -148,7 +148,7 @@ def test_all_start_again_when_a_ps_falls_under_whatever_supervisor(testbed: Engi
     testbed.open(1)
     testbed.wait_ended(supervised.folder.path, PS)
     supervised.until(lambda: supervised.state.revivals)
-    return_to(supervised)  # in the midst of it
+    return_to(supervised)  # while they restart
     until_returned(supervised, CHIEF, worker(0), PS, ReplicaId("ps", 1))
     testbed.open(3)
     state = supervised.until_over()

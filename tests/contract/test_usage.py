@@ -1,4 +1,4 @@
-"""What every engine promises of what replicas use: of those that run, and once more of those that have ended."""
+"""The contract of usage: of running replicas, and once more of ended ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scaffold.testbeds import Behavior, EngineTestBed
 
 
 def usage(recorder: SessionRecorder, *, watched: bool) -> list[Usage]:
-    """What the engine measures."""
+    """Return what the engine measures."""
     return [*recorder.loop.wait(able(recorder.session, Measurable).usage(watched=watched))]
 
 

@@ -1,4 +1,4 @@
-"""Runs on the engine that plays, by real supervisors and all commands: a plan may name it, though no spec can."""
+"""Runs on the fake engine, with real supervisors and all commands: a plan can name it, and a spec cannot."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def play(workspace: Workspace, *acts: FakeBehavior) -> Run:
-    """Begin a run of two workers that play these."""
+    """Start a run of two fake workers with these behaviors."""
     folder = create_folder(workspace.home)
     plan = plan_of(SPEC, run=folder.id).replace(engine="fake")
     write_launch(folder, _with_command(plan, command_of(*acts)), spec=b"", directory=workspace.project, at=time.time())

@@ -1,4 +1,4 @@
-"""A supervisor that lives elsewhere: on the toy's server, with a drumline folder of its own, and all commands here."""
+"""A remote supervisor: on the toy's server, with its own drumline folder, and all commands on this machine."""
 
 from __future__ import annotations
 

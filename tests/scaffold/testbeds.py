@@ -425,7 +425,7 @@ _OF_TENSORFLOW = "replicas rejoin one by one with TensorFlow's parameter servers
 EXCEPTIONS: dict[str, Mapping[str, str]] = {
     "warm": {
         "test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations": _OF_TENSORFLOW,
-        "test_all_start_again_when_a_ps_falls_under_whatever_supervisor": _OF_TENSORFLOW,
+        "test_all_start_again_when_a_ps_fails_also_with_a_new_supervisor": _OF_TENSORFLOW,
         "test_a_chief_that_failed_without_a_supervisor_restarts": _OF_TENSORFLOW,
     },
     "toy": {

@@ -1,4 +1,4 @@
-"""``make session``: the picture of README, recorded anew."""
+"""``make session``: record the picture of README again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of a terminal as a picture: SVG with text in it, in a dark window, the same in every browser."""
+"""Draw lines of a terminal as an SVG with text, in a dark window, equal in every browser."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LIGHTS = ("#ff5f57", "#febc2e", "#28c840")
 
 
 def draw(lines: Sequence[Sequence[Span]], *, columns: int, title: str) -> str:
-    """The picture of these lines, as wide as that many columns whatever stands in them."""
+    """Return the picture of these lines, with a fixed number of columns."""
     width = round(columns * _WIDE + 2 * _MARGIN)
     height = _BAR + 2 * _MARGIN + _HIGH * len(lines) - 6
     lights = "".join(

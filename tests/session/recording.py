@@ -1,4 +1,4 @@
-"""Commands that are really run in a terminal of their own, and what that terminal shows."""
+"""Run real commands in a terminal, and record what it shows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ COMMANDS = (
     "drumline train shards.yml",
     "drumline status",
 )
-# Beside what `init` writes: a training in which one falls.
+# In addition to the files of `init`: a training in which one replica fails.
 FILES = {
     "shards.yml": "project: digits\nframework: plain\nrun: python shards.py\nroles: {worker: 2}\n",
     "shards.py": """\
@@ -41,7 +41,7 @@ _PROMPT = "\x1b[32m$\x1b[0m \x1b[1m{}\x1b[0m\r\n"
 
 
 def record(commands: Sequence[str] = COMMANDS) -> list[list[Span]]:
-    """What a terminal shows when these are typed in an empty folder."""
+    """Return what a terminal shows when these commands run in an empty folder."""
     screen = Screen(COLUMNS)
     with _newcomer() as (folder, env):
         for number, command in enumerate(commands):
@@ -53,7 +53,7 @@ def record(commands: Sequence[str] = COMMANDS) -> list[list[Span]]:
 
 @contextmanager
 def _newcomer() -> Iterator[tuple[Path, Mapping[str, str]]]:
-    """A folder to be in, and the variables of a user with drumline alone; no run outlives it."""
+    """Yield a folder, and the variables of a user with drumline; its runs are ended afterwards."""
     with tempfile.TemporaryDirectory(prefix="drumline-session.") as top:
         folder = Path(top) / "digits"
         folder.mkdir()
@@ -76,7 +76,7 @@ def _newcomer() -> Iterator[tuple[Path, Mapping[str, str]]]:
 
 
 def _run(command: str, folder: Path, env: Mapping[str, str]) -> bytes:
-    """What a command writes to a terminal."""
+    """Return what a command writes to a terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
     with subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What a terminal shows of what was written to it: characters with their looks, as far as drumline uses a terminal."""
+"""An emulator of a terminal, with the control sequences that drumline uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PIECES = re.compile(
 
 
 class Look(NamedTuple):
-    """How a character is shown; the colour is one of the sixteen, or the terminal's own."""
+    """The style of a character; the colour is one of sixteen, or the terminal's default."""
 
     colour: int | None = None
     bold: bool = False
@@ -20,7 +20,7 @@ class Look(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Characters in a row that look alike, and the column in which they begin."""
+    """Adjacent characters of one style, and their first column."""
 
     column: int
     text: str
@@ -32,7 +32,7 @@ PLAIN = Look()
 
 
 class Screen:
-    """A terminal of some columns and as many lines as it takes."""
+    """A terminal with a fixed number of columns and any number of lines."""
 
     def __init__(self, columns: int) -> None:
         self._columns = columns
@@ -41,7 +41,7 @@ class Screen:
         self._look = PLAIN
 
     def write(self, text: str) -> None:
-        """Show this; raise ValueError for an order that is not known: nothing is to be shown otherwise than it was."""
+        """Write text; raise ValueError for an unknown control sequence, so that nothing is shown wrongly."""
         at = 0
         for piece in _PIECES.finditer(text):
             if piece.start() != at:
@@ -58,7 +58,7 @@ class Screen:
             raise ValueError(f"this screen does not know {text[at : at + 8]!r}")
 
     def lines(self) -> list[list[Span]]:
-        """Every line from the top, without what is empty at its end or at the bottom."""
+        """Return every line from the top, without trailing blanks and empty lines."""
         shown = [_spans(line) for line in self._lines]
         while shown and not shown[-1]:
             shown.pop()

@@ -1,4 +1,4 @@
-"""The commands that people type most load next to nothing: held by module names, which no busy machine can blur."""
+"""Frequent commands load few modules; checked by names, which do not depend on the load of the machine."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ print("code", code, *sorted(set(sys.modules) - before), file=sys.stderr)
 
 
 def modules_of(argv: list[str], home: Path) -> set[str]:
-    """What this command loads beyond a bare interpreter."""
+    """Return the modules that a command loads, without those of a bare interpreter."""
     done = subprocess.run(
         [sys.executable, "-c", TELL_MODULES, *argv],
         capture_output=True,

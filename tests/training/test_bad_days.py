@@ -1,4 +1,4 @@
-"""A day on which everything happens to two real workers, in one run: they come late, are cut off, and go on."""
+"""Several faults of two real workers in one run: they start late, are disconnected, and continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of real frameworks in which one worker falls and takes the others along: the card names the one."""
+"""Gangs of real frameworks in which one worker fails and then the others do: the card names the first."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def workspace(workspace: Workspace) -> Workspace:
 
 
 def fall(workspace: Workspace, framework: str, script: str, how: str) -> tuple[dict[str, Any], str]:
-    """Let a worker fall like this; return the cause as data, and the card."""
+    """Inject a fault into a worker; return the cause as data, and the card."""
     command = f"run: {find_python(framework)} {SCRIPTS / script}\nenv: {{FALL: {how}}}"
     run = workspace.train(f"framework: {framework}\ntensorboard: false\n{command}\nroles: {{worker: 2}}")
     run.wait_for(Phase.FAILED, GANG_SECONDS)

@@ -47,6 +47,24 @@ import torch
 print(torch.ones(2))
 """
 
+TRAINS = """
+import torch
+print("imported" if "_dynamo" in vars(torch) else "not imported")
+weight = torch.nn.Parameter(torch.ones(2))
+optimizer = torch.optim.SGD([weight], lr=0.5)
+print("imported" if "_dynamo" in vars(torch) else "not imported")
+weight.sum().backward()
+optimizer.step()
+print(weight)
+"""
+
+
+def test_a_warm_process_has_what_torch_imports_for_the_first_optimizer(workspace: Workspace) -> None:
+    workspace.cores = 1
+    _, printed = train(workspace, TRAINS, "torch", "", "--no-warm")
+    assert printed.startswith("not imported\nimported\n")
+    assert train(workspace, TRAINS, "torch", "") == ("warm", printed.removeprefix("not "))
+
 
 @pytest.mark.parametrize(("script", "more"), [(COMPILES, ""), (IMPORTS, "warm: {import: [triton]}")])
 def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(

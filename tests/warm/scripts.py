@@ -1,4 +1,4 @@
-"""Scripts that look at everything a script can see of the process it runs in, and leave in every way one can."""
+"""Scripts that print everything that a script can observe of its process, and that exit in every possible way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A script from a warm process and the same script started by itself: they cannot be told apart."""
+"""A script behaves the same from a warm process and started by itself."""
 
 from __future__ import annotations
 

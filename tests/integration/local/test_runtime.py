@@ -1,4 +1,4 @@
-"""What a script says through drumline.runtime lies with the traces of its life, and goes with its run."""
+"""Files that a script writes through drumline.runtime are with its incarnation, and are removed with its run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Everything that a replica starts ends with it: what ignores TERM, what hides, what was left behind."""
+"""All processes that a replica starts end with it: those that ignore TERM, are detached, or remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas that return alone: to the address that they had, whatever stands between."""
+"""Replicas that restart separately keep their address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting in line: real runs that ask for more GPUs than are free, and processes that are killed meanwhile."""
+"""The queue: real runs that need more GPUs than are free, and processes that are killed meanwhile."""
 
 from __future__ import annotations
 
