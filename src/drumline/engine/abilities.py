@@ -1,8 +1,8 @@
-"""What an engine or a session may be able to do beside running replicas: one protocol of one method for each ability.
+"""Abilities of engines and sessions beside running replicas: one protocol with one method for each.
 
 An engine or a session has an ability if it has the method; there are no methods that do nothing. Callers ask with
-`isinstance`, or with `require` where the user asked for it. What concerns replicas that run is asked of the session:
-Preparing, Serving, Measurable, Observable, Connected and Dumpable; all else is asked of the engine.
+`isinstance`, or with `require` where the user asked for it. Abilities about running replicas belong to the session:
+Preparing, Serving, Measurable, Observable, Connected and Dumpable. All others belong to the engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ability = TypeVar("Ability")
 
 
 def require(engine: object, ability: type[Ability], what: str, name: str) -> Ability:
-    """Return the engine of this name as one that has the ability; raise EngineError, which says what, if it has not."""
+    """Return the engine of this name as one that has the ability; raise EngineError, with `what`, if it has not."""
     if not isinstance(engine, ability):
         raise EngineError(f"{what} is not supported on {name}")
     return engine
@@ -38,12 +38,12 @@ def require(engine: object, ability: type[Ability], what: str, name: str) -> Abi
 
 @runtime_checkable
 class Reachable(Protocol):
-    """Runs replicas on other machines, which have to be reached first."""
+    """Runs replicas on other machines, which have to be contacted first."""
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
         """Check that the machines answer and allow the run; raise EngineError if not. Return the plan and warnings.
 
-        The returned plan names them, so that a later supervisor uses the same ones.
+        The returned plan names the machines, so that a later supervisor uses the same ones.
         """
         ...
 
@@ -53,7 +53,7 @@ class Limited(Protocol):
     """Knows all its resources before a run."""
 
     def capacity_problems(self, plan: Plan) -> Iterator[str]:
-        """Yield which resources the plan asks for beyond all that there are."""
+        """Yield a message for each resource of which the plan asks for more than exists."""
         ...
 
 
@@ -64,8 +64,8 @@ class Preparing(Protocol):
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start this helper, unless it was started before.
 
-        It is reported as a replica of attempt 0. Of one that has nothing to do, only the end is reported, with what it
-        found.
+        It is reported as a replica of attempt 0. For a helper with nothing to do only the end is reported, with its
+        message.
         """
         ...
 
@@ -99,7 +99,7 @@ class Observable(Protocol):
     """Can measure whether replicas do anything."""
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return what every incarnation that runs has done so far."""
+        """Return the work of every running incarnation so far."""
         ...
 
 
@@ -117,9 +117,10 @@ class Dumpable(Protocol):
     """Can save the stacks of replicas."""
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Save the stacks of these with their traces; return when that is done, or has failed.
+        """Save the stacks of these beside their traces; return when that is done or has failed.
 
-        `gently` does no fault, and leaves out replicas of which it cannot be done so. Otherwise it may end them.
+        With `gently` replicas are not disturbed: those that cannot be dumped without that are left out. Otherwise they
+        may end.
         """
         ...
 
@@ -128,11 +129,11 @@ class FaultInjector(Protocol):
     """Injects faults into replicas from outside; the supervisor is not told."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
-        """Return why this fault cannot be done to replicas of this plan; None if it can."""
+        """Return why this fault cannot be injected into replicas of this plan; None if it can."""
         ...
 
     def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Harm the incarnation with these traces; raise EngineError if it does not run."""
+        """Inject a fault into the incarnation with these traces; raise EngineError if it does not run."""
         ...
 
     def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
@@ -142,10 +143,10 @@ class FaultInjector(Protocol):
 
 @runtime_checkable
 class Sabotable(Protocol):
-    """Can fault replicas for a drill."""
+    """Can inject faults into replicas for a drill."""
 
     def fault_injector(self) -> FaultInjector:
-        """Return what injects faults; needs no session."""
+        """Return the fault injector; needs no session."""
         ...
 
 
@@ -169,10 +170,10 @@ class Warming(Protocol):
 
 @runtime_checkable
 class Describing(Protocol):
-    """Has runs write their output on other machines."""
+    """Has runs that write their output on other machines."""
 
     def describe_output(self, run_output: RunOutput) -> str:
-        """Return where the run writes, and how to fetch it, in words; contacts no other machine."""
+        """Return a description of where the output is and how to fetch it; contact no other machine."""
         ...
 
 
@@ -196,52 +197,52 @@ class RemovingFiles(Protocol):
 
 @runtime_checkable
 class Retaining(Protocol):
-    """Knows what stays elsewhere when a run is removed."""
+    """Knows what remains on other machines when a run is removed."""
 
     def remains(self, run_output: RunOutput) -> Iterator[str]:
-        """Yield what stays, in words; contacts no other machine."""
+        """Yield descriptions of what remains; contact no other machine."""
         ...
 
 
 @runtime_checkable
 class Verifying(Protocol):
-    """May be unable to verify at the end of a run that nothing of it is left on a machine."""
+    """May be unable to verify at the end of a run that no process of it remains on a machine."""
 
     def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
-        """Return the hosts that could not be asked whether anything of a run that is over is left there."""
+        """Return the hosts on which processes of the run, which is over, may remain since they did not answer."""
         ...
 
 
 @runtime_checkable
 class Removing(Protocol):
-    """Removes what it made for a run after the run is over, which may take a while."""
+    """Removes the objects of a run after its end, which may take a while."""
 
     def removal_seconds(self) -> float:
-        """Return how long a command that followed the run waits for that."""
+        """Return how long a command that followed the run waits for the removal."""
         ...
 
 
 class EndedError(EngineError):
-    """A supervisor on another machine has ended, and nothing more of its run can be read there."""
+    """A supervisor on another machine has ended, and its run can no longer be read there."""
 
 
 class RemoteSupervisor(Protocol):
     """A run's folder on another machine, and its supervisor there.
 
-    Both methods carry bytes that drumline writes and reads, and run `python -m drumline.supervise.remote` there.
+    Both methods transport bytes between this machine and `python -m drumline.supervise.remote` there.
     Raise EngineError if the machine cannot be reached, which says nothing about the run, and EndedError if the run is
     known to be gone there. An answer has MOST_ANSWER_BYTES at most.
     """
 
     async def start(self, order: bytes) -> bytes:
-        """Have `remote start FOLDER` read the order, which may hold secrets; return what it wrote.
+        """Run `remote start FOLDER` with the order, which may contain secrets, on its stdin; return its output.
 
         FOLDER is `runs/ID` in the drumline folder there, to which DRUMLINE_HOME is set; an order may be given twice.
         """
         ...
 
     async def exchange(self, request: bytes) -> bytes:
-        """Have `remote answer FOLDER` read the request; return what it wrote."""
+        """Run `remote answer FOLDER` with the request on its stdin; return its output."""
         ...
 
 

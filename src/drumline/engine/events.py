@@ -9,18 +9,18 @@ from drumline.run.event import Event
 
 
 class EventQueue(AsyncIterator[Event]):
-    """Holds events until they are read; a reader gets all that are there without letting anything else happen."""
+    """A queue of events; a reader gets all queued events before other tasks run."""
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
         self._is_read = False  # the last one was given to the reader
 
     def put(self, event: Event) -> None:
-        """Add an event behind those that are there."""
+        """Add an event to the end of the queue."""
         self._events.put_nowait(event)
 
     def close(self) -> None:
-        """End the reading after what is there."""
+        """End the iteration after the queued events."""
         self._events.put_nowait(None)
 
     async def join(self) -> None:

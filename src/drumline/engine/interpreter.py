@@ -1,4 +1,4 @@
-"""Which Python `python` means for a run: what it means in the shell that launches it."""
+"""Find the Python that `python` means for a run: the same as in the shell that launches it."""
 
 from __future__ import annotations
 

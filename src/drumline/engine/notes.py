@@ -1,4 +1,4 @@
-"""What this machine records of an incarnation in a pod or on a host: when it was seen, and how it ended.
+"""Records on this machine about an incarnation in a pod or on a host: its start and its end.
 
 An end is recorded before it is reported, so that the next supervisor reports the same end, even if the pod or the host
 is gone.

@@ -1,6 +1,6 @@
-"""What the module `options` of an engine has: its block of the spec, and its part of a plan.
+"""The interface of an engine's module `options`: its block of the spec, and its part of a plan.
 
-Nothing else reads that block, or the options that a plan carries for the engine.
+Nothing else reads that block, or the engine's options in a plan.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ class Flag(Record):
 class LaunchInput(Record):
     """What the launching command adds to a spec."""
 
-    flags: Mapping[str, str] = MappingProxyType({})  # those of the engine that were typed, by name
+    flags: Mapping[str, str] = MappingProxyType({})  # the engine's flags on the command line, by name
     directory: str = "."  # of the spec
     environ: Mapping[str, str] = MappingProxyType({})
-    unique: str = ""  # a few random letters that keep names of two runs apart; empty if nothing is launched
+    unique: str = ""  # a few random letters that make names of two runs distinct; empty if nothing is launched
     user: str = ""
 
 

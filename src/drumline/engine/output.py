@@ -11,7 +11,7 @@ from drumline.record import Record
 
 
 class Volume(Record):
-    """Something that stays when a run is removed, and can be deleted."""
+    """Storage that remains when a run is removed, and can be deleted."""
 
     name: str
     kind: str  # as in `deleted the claim …`
@@ -19,7 +19,7 @@ class Volume(Record):
 
 
 class Output(Protocol):
-    """What one run has written. Paths are relative to its OUTPUT_DIR, or absolute where replicas run."""
+    """The output of one run. Paths are relative to its OUTPUT_DIR, or absolute on the machine of the replicas."""
 
     def run_command(self, argv: Sequence[str]) -> int:
         """Run a command in the output folder, a shell by default; return its exit code. Raise EngineError."""
@@ -30,7 +30,7 @@ class Output(Protocol):
         ...
 
     def put(self, source: Path, path: str) -> None:
-        """Copy a file or folder of this machine there, as `cp -r` would."""
+        """Copy a file or folder of this machine into the output, as `cp -r` would."""
         ...
 
 
@@ -42,7 +42,7 @@ class Volumes(Protocol):
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete these, with all that is on them; return when they are gone."""
+        """Delete these with their content; return when they are deleted."""
         ...
 
 
@@ -55,6 +55,6 @@ class RunOutput(Record):
 
 
 def retained_output(run_output: RunOutput) -> Iterator[str]:
-    """Yield the output folder of this machine that stays when the run's own folder is removed."""
+    """Yield a description of the output folder that remains when the run's own folder is removed."""
     if run_output.plan.output and not run_output.folder.is_relative_to(run_output.run_dir):
         yield f"its output stays in {run_output.folder}"

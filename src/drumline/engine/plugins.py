@@ -17,7 +17,7 @@ _GROUP = "drumline.engines"
 
 
 class Plugin(Record):
-    """An engine of another package: its name, the package to import, and what is installed under which name."""
+    """An engine of another package: its name, the package to import, and the installed distribution."""
 
     name: str
     package: str
@@ -25,7 +25,7 @@ class Plugin(Record):
 
 
 def find_plugins(path: Iterable[str]) -> list[Plugin]:
-    """Return the engines that are installed in these folders; of a distribution that is there twice, the first."""
+    """Return the engines that are installed in these folders; of a distribution that is installed twice, the first."""
     found: list[Plugin] = []
     for folder in dict.fromkeys(path):
         known = {each.distribution for each in found}

@@ -1,7 +1,7 @@
 """Claimed ports: while a process holds the claim, no other process of this machine gets the port by accident.
 
-A claim is two sockets. An abstract one, named after the port, keeps other drumlines away, whichever user runs them. A
-bound one that does not listen keeps the kernel and other programs away, yet lets the claimed server bind over it, since
+A claim is two sockets. An abstract one, named after the port, excludes other drumline processes of any user. A bound
+one that does not listen excludes the kernel and other programs, and yet the claimed server can bind the port, since
 servers set SO_REUSEADDR or SO_REUSEPORT. Both can be inherited by the process that the claim is for.
 """
 

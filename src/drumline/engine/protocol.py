@@ -1,4 +1,4 @@
-"""The protocols of engines and sessions, and the values that they are given."""
+"""The protocols of engines and sessions, and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Capacity(Record):
 
 
 class MustWait(Exception):  # noqa: N818
-    """There is no room for the run yet; the message says what it waits for."""
+    """The run has to wait for resources; the message states which."""
 
 
 class Interpreter(Record):
@@ -46,7 +46,7 @@ class Site(Record):
     directory: Path  # of the spec; relative paths in it start here
     home: Path
     cores: int
-    python_dir: str | None = None  # added to the front of PATH, if `python` would be another one
+    python_dir: str | None = None  # added to the front of PATH if `python` would be another one
     capacity: Capacity | None = None  # None: the engine finds out when it is needed
     cache: Path | None = None  # for files that can be made again, shared by all homes of a user
     python: Interpreter | None = None  # what `python` means; None is drumline's own
@@ -65,7 +65,7 @@ ReportEvent = Callable[[Event], None]
 
 
 class Problem(Record):
-    """What stops a plan from being started on an engine; a warning stops nothing."""
+    """A reason why a plan cannot be started on an engine; a warning prevents nothing."""
 
     message: str
     is_warning: bool = False
@@ -92,13 +92,13 @@ class Engine(Protocol):
         ...
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Return what would be started, exactly; the first half of starting it."""
+        """Return exactly what would be started; this is the first half of a start."""
         ...
 
     def open(self, run_dir: Path) -> AbstractAsyncContextManager[Session]:
         """Return the session of the run in this folder, for its supervisor.
 
-        Leaving it closes connections, and stops nothing: the next supervisor opens the next session.
+        Its exit closes connections and stops no replica: the next supervisor opens the next session.
         """
         ...
 
@@ -106,30 +106,30 @@ class Engine(Protocol):
 class Session(Protocol):
     """One run on an engine, inside its supervisor.
 
-    Nothing here blocks the loop: what takes long is awaited. Orders may be given twice; a start that
-    waits may be cancelled, and given again.
+    No method blocks the loop: what takes long is awaited. All methods may be called again with the same arguments; a
+    start that waits may be cancelled and repeated.
     """
 
     def events(self) -> AsyncIterator[Event]:
         """Return everything that happens to the run's replicas, in its order, for one reader.
 
-        Each start and each end comes once. Of incarnations that an earlier session began, those that `start` and `stop`
-        name are reported, the ends that came in between in the order in which they came.
+        Each start and each end is reported once. Incarnations of an earlier session are reported if `start` or `stop`
+        names them, ends that occurred meanwhile in their order.
         """
         ...
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
         """Claim what the plan asks for, and return where each replica is reached; raise InputError if it cannot fit.
 
-        `keep` are the addresses of an attempt that is already under way. Raise MustWait while other runs have what is
-        asked for; RoomFound follows when it is free.
+        `keep` are the addresses of an attempt that has already begun. Raise MustWait while other runs hold the
+        resources; the event RoomFound follows when they are free.
         """
         ...
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that have not been started before, and return; that they run, and how they end, is reported.
+        """Start those that have not been started before, and return; their starts and ends are reported.
 
-        What a placement claimed and no start took over is given back. Raise EngineError if one cannot be started.
+        Claims of a placement that no start uses are released. Raise EngineError if one cannot be started.
         """
         ...
 
@@ -147,6 +147,6 @@ class Session(Protocol):
     async def release(self, *, forced: bool = False) -> None:
         """Release everything that was claimed for the run, which is over.
 
-        Where the user has `forced` the end, do not wait long for what other machines send.
+        If the user has `forced` the end, do not wait long for other machines.
         """
         ...

@@ -1,4 +1,4 @@
-"""Engines by name; each is imported when it is asked for and not before."""
+"""Engines by name; each is imported only when it is used."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def engine_names() -> tuple[str, ...]:
 
 
 def engine_options() -> Mapping[str, EngineOptions]:
-    """Return what each of these engines has for its block of the spec."""
+    """Return the options module of each of these engines."""
     return {name: find_options(name) for name in engine_names()}
 
 
 def find_options(name: str) -> EngineOptions:
-    """Return what an engine has for its block of the spec; raise EngineError for one that is not known."""
+    """Return the options module of an engine; raise EngineError if the engine is not known."""
     return cast("EngineOptions", _import(name, ".options"))
 
 
@@ -48,13 +48,13 @@ def open_engine(name: str, site: Site) -> Engine:
 
 
 def import_session() -> None:
-    """Import what most runs need."""
+    """Import the session of the engine that most runs use."""
     import_module(BUILT_IN["local"]).import_session()
 
 
 @cache
 def _plugins() -> Mapping[str, Plugin]:
-    """Return the engines of other packages by name; raise EngineError for names that are taken or cannot be."""
+    """Return the engines of other packages by name; raise EngineError for names that are taken or invalid."""
     found: dict[str, Plugin] = {}
     owners = dict.fromkeys(BUILT_IN, "drumline")
     for plugin in find_plugins(sys.path):
@@ -74,7 +74,7 @@ def _plugins() -> Mapping[str, Plugin]:
 
 
 def _import(name: str, module: str, needs: str = "Options") -> Any:
-    """Import a module of an engine, which has to have what is named."""
+    """Import a module of an engine, which has to define this name."""
     if name in BUILT_IN:
         return import_module(f"{BUILT_IN[name]}{module}")
     if name not in _plugins():

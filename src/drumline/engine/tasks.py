@@ -1,4 +1,4 @@
-"""Tasks of the supervisor's loop that nothing waits for."""
+"""Background tasks of the supervisor's loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CLOSE_SECONDS = 5.0
 
 
 class Tasks:
-    """Begins tasks and ends them together; an unexpected error of one goes to the loop's exception handler."""
+    """Starts tasks and cancels them together; an unexpected error of one is passed to the loop's exception handler."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -39,11 +39,11 @@ class Tasks:
             task.cancel()
         await _wait(ours)
         for _ in range(2):
-            await asyncio.sleep(0)  # an open generator is closed by a task of its own, which begins now
+            await asyncio.sleep(0)  # an open generator is closed by its own task, which starts now
         await _wait(asyncio.all_tasks() - others)
 
 
 async def _wait(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait for these to end; not for long, since one may be stuck."""
+    """Wait for these to end, for a limited time, since one may hang."""
     if tasks:
         await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)

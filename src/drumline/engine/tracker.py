@@ -1,7 +1,7 @@
 """The incarnations of one run's replicas, on every engine: starts and ends are reported once, and ends in their order.
 
-An end is recorded before it is reported, so that the next supervisor reports the same one: by the tracker, or by what
-keeps the replica.
+An end is recorded before it is reported, so that the next supervisor reports the same one: by the tracker, or by the
+replica's keeper.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ LONGEST_HOLD_SECONDS = 60.0
 
 
 class Tracked:
-    """One incarnation, and what was reported of it; engines add what they know of it, and how its end is recorded."""
+    """One incarnation, and what was reported about it; engines add their own data, and how its end is recorded."""
 
-    note = ""  # of its start, where only its end is known
+    note = ""  # of its start, if only its end is known
 
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         self.id = incarnation
         self.folder = folder
         self.is_asked = False  # a start or a stop has named it: it is reported
-        self.has_started = False  # as was reported
-        self.end: End | None = None  # as it is known; it may not be reported yet
+        self.has_started = False  # it was reported
+        self.end: End | None = None  # as far as known; it may not be reported yet
         self.is_over = False  # the end was reported
         self.is_recorded = False  # the end, by an earlier supervisor
-        self.is_complete = False  # all that it has written is here
+        self.is_complete = False  # its whole log is on this machine
         self._is_read = False
         self._is_measured = False
 
@@ -48,11 +48,11 @@ class Tracked:
         return self.has_started and not self.is_over
 
     def describe_start(self) -> Iterable[Event]:
-        """Return what is reported of its start."""
+        """Return the events that report its start."""
         return [ReplicaStarted(self.id.replica, self.id.attempt, self.id.incarnation, note=self.note)]
 
     def read_end(self) -> End | None:
-        """Return the end that an earlier supervisor has recorded, if it has."""
+        """Return the end that an earlier supervisor has recorded; None if it has not."""
         return read_end(self.folder)
 
     def record_end(self, end: End) -> None:
@@ -88,7 +88,7 @@ class ReplicaTracker(Generic[T]):
         self._loop = loop
         self._report = report
         self._tracked: dict[Incarnation, T] = {}
-        self._ends: list[T] = []  # known and not reported, in the order of their times
+        self._ends: list[T] = []  # not reported yet, in the order of their times
         self._holds: dict[str, int] = {}
         self._numbers = count()
         self._is_collecting = False
@@ -97,11 +97,11 @@ class ReplicaTracker(Generic[T]):
         return iter([*self._tracked.values()])
 
     def get(self, incarnation: Incarnation) -> T | None:
-        """Return what is known of an incarnation; None if nothing is."""
+        """Return a known incarnation; None if it is not known."""
         return self._tracked.get(incarnation)
 
     def find(self, incarnation: Incarnation) -> T:
-        """Return what is known of an incarnation, from now on at least."""
+        """Return an incarnation, which is known from now on."""
         if incarnation not in self._tracked:
             self._tracked[incarnation] = self._make(incarnation, self._run_dir / incarnation.folder)
         return self._tracked[incarnation]
@@ -120,7 +120,7 @@ class ReplicaTracker(Generic[T]):
 
     @contextmanager
     def in_order(self) -> Iterator[None]:
-        """Report the ends that are found within the block after it, in their order."""
+        """Delay the reports of ends that are found within the block, and report them after it, in their order."""
         self._is_collecting = True
         try:
             yield
@@ -129,7 +129,7 @@ class ReplicaTracker(Generic[T]):
             self._report_ends()
 
     def start(self, tracked: T, event: ReplicaStarted | None = None) -> bool:
-        """Report a start, as this event where one is given; return False if it was reported before or is too late."""
+        """Report a start, by this event if it is given; return False if it was reported before or is too late."""
         if tracked.has_started or tracked.is_over or (tracked.end and not tracked.end.has_started):
             return False
         tracked.has_started = True
@@ -147,7 +147,7 @@ class ReplicaTracker(Generic[T]):
                 self._loop.call_later(LONGEST_HOLD_SECONDS, self._report_overdue, tracked)
 
     def complete(self, tracked: T) -> None:
-        """Report an end, since all that the replica has written is here."""
+        """Report an end: the whole log of the replica is on this machine."""
         tracked.is_complete = True
         self._report_ends()
 

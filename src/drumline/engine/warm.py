@@ -14,7 +14,7 @@ class WarmProcess(Record):
     key: str
     pid: int
     framework: str
-    modules: tuple[str, ...]  # besides the framework
+    modules: tuple[str, ...]  # in addition to the framework
     python: str
     began: float  # seconds since 1970
     replicas: int  # that were forked from it
@@ -33,5 +33,5 @@ class WarmPool(Protocol):
         ...
 
     def stop(self, keys: Sequence[str]) -> int:
-        """End these, or all, and return how many there were; no replica ends with them."""
+        """End these, or all, and return how many there were; replicas continue."""
         ...

@@ -1,4 +1,4 @@
-"""What an agent may answer, as types: one record for each question, checked when the answer arrives."""
+"""The answers of an agent as types: one record for each question, checked when the answer arrives."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _ADDRESS = re.compile(r"[\w.:%\[\]-]{1,100}", re.ASCII)
 
 
 class Done(Record):
-    """It was done; there is nothing more to say."""
+    """The request was carried out; the answer has no values."""
 
 
 class FactsAnswer(Record):
-    """What a host is and has."""
+    """Facts about a host: its resources and system."""
 
     base: str
     boot: str
@@ -73,13 +73,13 @@ class CallAnswer(Record):
 
 
 class FilesAnswer(Record):
-    """What is in each file."""
+    """The content of each file."""
 
     found: Mapping[str, str]
 
 
 class ReceiveAnswer(Record):
-    """What is missing of a folder; without a manifest only what was damaged on its way, by the hash of its content."""
+    """The missing contents of a folder, by hash; without a manifest only those that were damaged on their way."""
 
     damaged: tuple[str, ...]
     folder: str = ""
@@ -89,13 +89,13 @@ class ReceiveAnswer(Record):
 
 
 class PortsAnswer(Record):
-    """What listens on the ports that were asked about."""
+    """The processes that listen on the requested ports."""
 
     owners: tuple[PortOwner, ...]
 
 
 class PlaceAnswer(Record):
-    """Where each replica is that was asked about, by its id."""
+    """The place of each requested replica, by its id."""
 
     places: Mapping[str, Place]
     warnings: tuple[str, ...]
@@ -114,7 +114,7 @@ class WorkSamplesAnswer(Record):
 
 
 class ReplicaSockets(Record):
-    """On which ports a replica listens, and to which `host:port` it is connected."""
+    """The ports on which a replica listens, and the `host:port` of its connections."""
 
     replica: ReplicaId
     listening: tuple[int, ...]
@@ -159,7 +159,7 @@ def _check_facts(facts: FactsAnswer) -> None:
 
 
 def _check_place(place: Place) -> None:
-    """Check what becomes a part of other replicas' environments, and of commands on the host."""
+    """Check values that are used in the environments of other replicas, and in commands on the host."""
     require_within(place.port, 1, MOST_PORT)
     require_within(place.cores, 1, _MOST_CORES)
     folders = (place.workdir, place.output_dir, place.checkpoint_dir, *place.data_dirs)

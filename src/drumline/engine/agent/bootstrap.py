@@ -1,7 +1,8 @@
 """Start an agent on another machine: the one way in which drumline's Python code runs there.
 
-`python3 -c STUB FOLDER NAME keep|leave` runs the package that is there under its name. Where it is not, the stub asks
-for the zip: to `keep` it, it is laid out in the folder; else it is imported from memory, and nothing is left behind.
+`python3 -c STUB FOLDER NAME keep|leave` runs the package with this name in the folder. If there is none, the stub
+requests the zip. With `keep` the zip is unpacked into the folder; otherwise it is imported from memory, and no file is
+written.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from drumline.errors import EngineError
 from drumline.record import Record
 
 FIRST_WORD_SECONDS = 30.0
-_GREETING_BYTES = 1 << 16  # of one line that a shell prints before an agent does
+_GREETING_BYTES = 1 << 16  # of a line that a shell prints before the agent starts
 _MOST_GREETINGS = 1000
 
-# Any Python of the last fifteen years can parse it. Packages that are locked, or were used lately, are not removed.
+# Any Python of the last fifteen years can parse it. Packages that are locked or were used recently are not removed.
 STUB = r"""
 import json, os, sys
 folder, name, keep = os.path.expanduser(sys.argv[1]), sys.argv[2], sys.argv[3] == "keep"
@@ -144,7 +145,7 @@ async def start_agent(machine: Machine, setup: Setup, *, keep: bool = False, cou
 
 
 async def _first_word(channel: Channel, host: str) -> dict[str, Any]:
-    """Return what a stub or an agent says first, nothing if there is none; a shell may print a greeting before."""
+    """Return the first line of a stub or an agent, empty if there is none; a shell may print a greeting before it."""
     for _ in range(_MOST_GREETINGS):
         line = await channel.readline(_GREETING_BYTES)
         if not line:
@@ -159,7 +160,7 @@ async def _first_word(channel: Channel, host: str) -> dict[str, Any]:
 
 
 def _no_agent(host: str, setup: Setup, word: dict[str, Any], said: str) -> EngineError:
-    """Return why there is no agent, by what the machine said instead."""
+    """Return why there is no agent, from the output of the machine."""
     if "old" in word:
         version = clean_text(str(word["old"]), 20)
         return RefusedError(
@@ -169,7 +170,7 @@ def _no_agent(host: str, setup: Setup, word: dict[str, Any], said: str) -> Engin
     if "refused" in word:
         refused = clean_text(str(word["refused"]))
         hint = setup.folder_hint if os.strerror(28) in refused else ""
-        return RefusedError(f"drumline cannot be laid out on {host}: {refused}", hint=hint)
+        return RefusedError(f"drumline's files cannot be written on {host}: {refused}", hint=hint)
     return RefusedError(
         f"{host} has no Python that works as `{setup.python}`: {last_line(said)}",
         hint=f"install Python 3.11 or newer there, or {setup.python_hint}",

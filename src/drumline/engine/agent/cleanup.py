@@ -1,6 +1,6 @@
-"""Removal of agent packages on this host that were not used for long.
+"""Remove agent packages on this host that were not used for a month.
 
-An agent holds the folder of its package locked, and notes when it began to. Where a folder cannot be locked, as on NFS,
+An agent locks the folder of its package, and sets its modification time. Where a folder cannot be locked, as on NFS,
 nothing is removed.
 """
 
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 UNUSED_SECONDS = 30 * 86400.0
-# A package is named by its content; the others were being laid out, or removed, when that was interrupted.
+# A package is named by its content; the other folders are left from an interrupted creation or removal.
 _OURS = re.compile(r"[0-9a-f]{16}|tmp[\w-]+")
 
 
@@ -29,11 +29,11 @@ def remove_unused_packages(folder: Path) -> None:
 
 
 def _remove(folder: Path, name: str) -> None:
-    """Remove a folder unless it is in use; an agent that starts meanwhile finds it complete, or not at all."""
+    """Remove a folder unless it is in use; an agent that starts meanwhile finds it complete or not at all."""
     held = os.open(folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_old(os.fstat(held)) and not _is_named(name):  # it may have been taken since, and left again
+        if _is_old(os.fstat(held)) and not _is_named(name):  # it may have been used and released since
             aside = folder / f"tmp-{name}-{os.getpid()}"
             (folder / name).rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
@@ -46,7 +46,7 @@ def _is_old(known: os.stat_result) -> bool:
 
 
 def _is_named(name: str) -> bool:
-    """Return whether a process looks for its modules there: a replica outlives the agent that started it."""
+    """Return whether a process imports modules from this folder: a replica outlives the agent that started it."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"/{name}/".encode() in environ.read_bytes():

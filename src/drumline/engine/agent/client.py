@@ -1,4 +1,4 @@
-"""Ask an agent on another machine, one question at a time; what it answers is not trusted."""
+"""Send requests to an agent on another machine, one at a time; its answers are not trusted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Channel(Stream, Protocol):
 
 
 class Agent:
-    """An agent that is asked one question at a time; `folder_hint` says what helps where its disk is full."""
+    """An agent that answers one request at a time; `folder_hint` is the hint for a full disk."""
 
     def __init__(self, channel: Channel, host: str, folder_hint: str = "") -> None:
         self.channel = channel
@@ -65,7 +65,7 @@ class Agent:
         seconds: float = ANSWER_SECONDS,
         limits: Limits = USUAL,
     ) -> Frame:
-        """Return the answer within these limits, with the bytes behind it; no more is checked of it."""
+        """Return the answer within these limits, with the bytes that follow it; nothing else is checked."""
         try:
             async with asyncio.timeout(seconds):
                 await self.channel.write(Frame({**message, "id": 0}, data).encode())

@@ -1,4 +1,4 @@
-"""What goes wrong between this machine and an agent, and errors of an agent as they are raised here."""
+"""Errors between this machine and an agent, and errors of an agent as they are raised on this machine."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UnreachableError(EngineError):
-    """The host does not answer, or the connection to it broke; it may be worth trying again."""
+    """The host does not answer, or the connection to it broke; a retry may help."""
 
 
 class RefusedError(EngineError):
-    """The host or this machine refused; trying again changes nothing."""
+    """The host or this machine refused the request; a retry does not help."""
 
 
 class MalformedError(EngineError):
-    """The host has sent what no agent sends: too much, in another form, or about replicas of other hosts."""
+    """The host has sent what no agent sends: too much, an invalid message, or one about replicas of other hosts."""
 
     def __init__(self, host: str, error: object) -> None:
         super().__init__(f"{host} has sent something that drumline does not send: {clean_text(str(error), 200)}")
@@ -31,7 +31,7 @@ class MalformedError(EngineError):
 def error_from_answer(
     host: str, answer: Mapping[str, Any], *, may_wait: bool = False, folder_hint: str = ""
 ) -> MustWait | DrumlineError:
-    """Return an agent's error as it is raised here; `may_wait`: the question was one that may have to wait."""
+    """Return the exception for an agent's error; with `may_wait` it may be a MustWait."""
     error, said, hint = answer.get("error"), answer.get("message", ""), answer.get("hint", "")
     path, number = answer.get("path", ""), answer.get("errno", 0)
     if not (isinstance(error, str) and all(isinstance(each, str) for each in (said, hint, path))):

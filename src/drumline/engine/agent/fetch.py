@@ -1,9 +1,8 @@
-"""Fetch what a run has written on a host, by the agent's verb `offer`: only what is new, in the order of writing.
+"""Fetch the output of a run from a host, by the agent's verb `offer`: only new files, in the order of writing.
 
-A reader here finds no half file: each appears under its name when it is whole, and nothing that was written after a
-file appears before it. So a checkpoint is never named before it is here.
-
-A host is not trusted: whatever it answers, nothing is written or removed outside of the folder that is asked for.
+Each file appears under its name when it is complete, and no file appears before one that was written earlier. So an
+index never names a checkpoint that is not fetched yet. The host is not trusted: whatever it answers, nothing is written
+or removed outside of the target folder.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from drumline.record import Record
 
 T = TypeVar("T")
 
-SCRATCH = ".drumline-fetch"  # beside what is fetched, for what is on its way
-YOUNG_SECONDS = 2.0  # a file that was written so lately may not be complete
+SCRATCH = ".drumline-fetch"  # beside the target, for incomplete files
+YOUNG_SECONDS = 2.0  # a file that was written more recently may be incomplete
 _BATCH_BYTES = 8 << 20
-_PAUSE_ENTRIES = 64  # between two moments in which other hosts are heard
+_PAUSE_ENTRIES = 64  # after which other tasks of the loop run
 _MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
 
 
@@ -47,13 +46,13 @@ class RemoteEntry(Record):
 
 
 class Fetched(Record):
-    """What is here now."""
+    """The result of a fetch."""
 
     paths: frozenset[str]
-    size_bytes: int  # of all of it
-    taken_bytes: int  # that travelled
-    is_whole: bool  # nothing was left for the next time
-    left_out: tuple[str, ...] = ()  # links that lead out of what is fetched
+    size_bytes: int  # of all files
+    taken_bytes: int  # that were transferred
+    is_whole: bool  # nothing was left for a later fetch
+    left_out: tuple[str, ...] = ()  # links that lead out of the fetched folder
 
 
 async def fetch(
@@ -68,10 +67,10 @@ async def fetch(
 ) -> Fetched:
     """Fetch a folder of a host, or one file or folder in it under its name.
 
-    Unless it is `settled` there, what was written just now is left for the next time, with all that came after it. A
-    file that changes on its way is not taken, unless it is to come `anyhow`. What is `known` to have come from there,
-    and is there no more, is removed. Raise NotFoundError if there is nothing, EngineError if the host's answer cannot
-    be used or this machine's disk cannot be written.
+    Unless it is `settled` there, a file that was written just now is left for a later fetch, with all files after it. A
+    file that changes during the transfer is skipped, except with `anyhow`. Paths that are `known` from an earlier fetch
+    and no longer exist there are removed. Raise NotFoundError if there is nothing, EngineError if the host's answer is
+    invalid or this machine's disk cannot be written.
     """
     request = {"do": "offer", "folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
     answer = (await _ask(agent, request)).message
@@ -91,9 +90,9 @@ async def _ask(agent: Agent, request: dict[str, Any]) -> Frame:
 
 
 def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[RemoteEntry], tuple[str, ...]]:
-    """Return what a host has, the oldest first, and the links in it that lead out; raise EngineError for nonsense.
+    """Return the entries of a host's list, the oldest first, and its links that lead out; raise EngineError if invalid.
 
-    Where only a `part` was asked for, all paths begin with its name, and a link must not lead out of that part.
+    If only a `part` was requested, all paths begin with its name, and a link must not lead out of that part.
     """
     try:
         if answer["absent"]:
@@ -140,7 +139,7 @@ def _leads_inside(link: RemoteEntry, *, is_part: bool) -> bool:
 
 
 class _Transfer:
-    """One folder on its way here."""
+    """One transfer of a folder to this machine."""
 
     def __init__(self, agent: Agent, request: dict[str, Any], here: Beneath, *, anyhow: bool) -> None:
         self._agent = agent
@@ -152,7 +151,7 @@ class _Transfer:
     async def run(
         self, found: list[RemoteEntry], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
     ) -> Fetched:
-        """Take what is new; then remove what is no more."""
+        """Fetch what is new; then remove what no longer exists there."""
         async for each in _unhurried(sorted(found, key=lambda each: each.path)):
             if each.kind == "folder":
                 self._here.make_folder(each.path)
@@ -173,10 +172,10 @@ class _Transfer:
         return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole, left_out)
 
     async def _take(self, files: list[RemoteEntry]) -> bool:
-        """Take these, one after the other; False if one was changed meanwhile: what came after it is not taken."""
+        """Fetch these in order; return False if one has changed meanwhile: those after it are not fetched."""
         begun = [(each, self._begun(each)) async for each in _unhurried(files)]
         for batch in _batches(begun):
-            # What comes anyhow, and at once, comes up to its end, however long it is by now.
+            # With `anyhow` a file is read to its end, whatever its length is by now.
             asked = [
                 -_BATCH_BYTES if self._anyhow and (at, length) == (0, each.size_bytes) else length
                 for each, at, length in batch
@@ -198,7 +197,7 @@ class _Transfer:
         return True
 
     def _lengths(self, answer: Any, asked: list[int], data: bytes) -> list[int]:
-        """Return how long each piece is that a host sent, -1 for one that it does not have any more."""
+        """Return the length of each piece that a host sent, -1 for a file that it no longer has."""
         lengths = answer.get("lengths")
         if isinstance(lengths, list) and len(lengths) == len(asked) and all(type(each) is int for each in lengths):
             fits = all(
@@ -232,18 +231,18 @@ class _Transfer:
         self._here.move(part, self._here, found.path)
 
     def _has(self, file: RemoteEntry) -> bool:
-        """Return whether it is here as it is there; its time says so, since it came along."""
+        """Return whether the local copy is up to date, by its size and modification time."""
         known = self._here.lstat(file.path)
         return known is not None and (known.st_size, known.st_mtime_ns) == (file.size_bytes, file.mtime_ns)
 
     def _begun(self, file: RemoteEntry) -> int:
-        """Return how much of it came before a connection broke."""
+        """Return how many bytes of it were received before a connection broke."""
         known = self._here.lstat(_part(file))
         return min(known.st_size, file.size_bytes) if known else 0
 
 
 async def _unhurried(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield these, and let other coroutines run now and then: a host may list very many."""
+    """Yield these, and let other tasks run at intervals: a host may list very many."""
     for number, item in enumerate(items):
         if number % _PAUSE_ENTRIES == _PAUSE_ENTRIES - 1:
             await asyncio.sleep(0)
@@ -251,18 +250,18 @@ async def _unhurried(items: Iterable[T]) -> AsyncIterator[T]:
 
 
 def _part(file: RemoteEntry) -> str:
-    """Return where a file is until all of it is here."""
+    """Return the path of a file until it is complete."""
     name = f"{file.path}\n{file.size_bytes}\n{file.mtime_ns}"
     return f"{SCRATCH}/{sha256(os.fsencode(name)).hexdigest()[:16]}"
 
 
 def _grows(found: RemoteEntry) -> bool:
-    """Return whether it is appended to all the time, and good as far as it goes."""
+    """Return whether it is a file that is appended to and valid at any length."""
     return ".tfevents." in found.path
 
 
 def _ready(found: list[RemoteEntry], *, settled: bool) -> Iterator[RemoteEntry]:
-    """Yield what can be taken now."""
+    """Yield the entries that can be fetched now."""
     waits = False
     for each in found:
         if each.kind == "folder":

@@ -1,7 +1,7 @@
-"""Frames between this machine and an agent: a message as a line of JSON, and bytes behind it.
+"""Frames between this machine and an agent: a message as a line of JSON, followed by bytes.
 
-An agent parses what it is told with `FrameParser`. This machine reads what an agent sends with `read_frame`, which
-trusts nothing: sizes, numbers and nesting are bounded before anything is kept.
+An agent parses requests with `FrameParser`. This machine reads the frames of an agent with `read_frame`, which trusts
+nothing: sizes, numbers and nesting are bounded before anything is kept.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, Protocol
 from drumline.engine.untrusted import MOST_VALUES, load_json
 from drumline.record import Record
 
-MAGIC = b"drumline-agent "  # begins the first line of an agent; a shell may print a greeting before it
-SIZE = "bytes"  # the key that says how many bytes follow the line
+MAGIC = b"drumline-agent "  # the beginning of an agent's first line; a shell may print a greeting before it
+SIZE = "bytes"  # the key with the number of bytes that follow the line
 MESSAGE_BYTES = 8 << 20  # of a message that an agent sends
-DATA_BYTES = 1 << 20  # of the bytes behind it
+DATA_BYTES = 1 << 20  # of the bytes after it
 _LONG_BYTES = 1 << 18  # a longer message is parsed in a thread
 
 
 class Frame(Record):
-    """A message, and the bytes that came with it."""
+    """A message, and the bytes that follow it."""
 
     message: dict[str, Any]
     data: bytes = b""
 
     def encode(self) -> bytes:
-        """Return the frame as it is sent."""
+        """Return the frame as bytes."""
         message = {**self.message, SIZE: len(self.data)} if self.data else self.message
         return json.dumps(message).encode() + b"\n" + self.data
 
 
 class Limits(Record):
-    """What an agent's answer may be: its size, how many values are in it, and whether it holds names of files.
+    """Limits of an agent's answer: its size, its number of values, and whether it contains names of files.
 
     With `files`, numbers may be negative and strings may stand for names that are not UTF-8.
     """
@@ -49,7 +49,7 @@ USUAL = Limits()
 
 
 class FrameParser:
-    """Puts frames together from the pieces in which they arrive at an agent; not for what an agent sends."""
+    """Assembles frames from the pieces that arrive at an agent; not for frames that an agent sends."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -75,14 +75,14 @@ class FrameParser:
 
 
 class Stream(Protocol):
-    """What an agent writes, read within limits."""
+    """The output of an agent, read within limits."""
 
     async def readline(self, most_bytes: int) -> bytes:
         """Return the next line with its end, less at the end of the stream."""
         ...
 
     async def readexactly(self, size: int) -> bytes:
-        """Return so many bytes; raise EngineError if the stream ends before."""
+        """Return exactly this number of bytes; raise EngineError if the stream ends earlier."""
         ...
 
 
@@ -90,8 +90,8 @@ async def read_frame(stream: Stream, limits: Limits = USUAL) -> Frame | None:
     """Return the next frame of an agent, None at the end of the stream; raise ValueError for anything else."""
     line = await stream.readline(limits.message_bytes)
     if not line.endswith(b"\n"):
-        return None  # half a line: the connection broke
-    if len(line) > _LONG_BYTES:  # other hosts are heard meanwhile
+        return None  # an incomplete line: the connection broke
+    if len(line) > _LONG_BYTES:  # other tasks run meanwhile
         message = await asyncio.to_thread(_parse, line, limits)
     else:
         message = _parse(line, limits)

@@ -29,7 +29,8 @@ def incarnation_from_text(text: str) -> Incarnation:
 def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]:
     """Return a launch for a host: with the values of secrets, and without those of variables that it extends there.
 
-    A secret that this machine does not have stays a name: the host refuses a start, and a running replica needs none.
+    A secret that is not set on this machine stays a name: the host refuses to start with it, and a running replica does
+    not need it.
     """
     return {
         "replica": to_data(launch.replica.replace(env={})),

@@ -1,7 +1,7 @@
-"""On a host: the lock that keeps a second agent of a run away, and how the next one takes it over.
+"""The lock on a host that allows one agent for each run, and its takeover by the next agent.
 
-Home folders may be shared between machines, and a lock there may be held on another one. So a process is ended only if
-it is certain that it is the one that wrote itself into the lock.
+Home folders may be shared between machines, so the holder of a lock may be on another machine. A process is ended only
+if it is certainly the one that is recorded in the lock.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from drumline.runtime import keeper
 from drumline.runtime.lock import take_lock
 
-Identity = tuple[str, str, int, int]  # boot, namespace of processes, pid, start ticks
+Identity = tuple[str, str, int, int]  # boot id, pid namespace, pid, start ticks
 
 _LOCK_SECONDS = 5.0
 _MOMENT_SECONDS = 0.02
@@ -39,9 +39,9 @@ def take_over(path: Path) -> int:
 
 
 def _identify(pid: int) -> Identity | None:
-    """Return what names a process for good, on this machine or any other; None if it is gone.
+    """Return an identity of a process that is unique on all machines; None if the process has ended.
 
-    A boot is not enough: containers of one machine have the same boot, and the same numbers for other processes.
+    A boot id is not enough: containers of one machine have the same one, and the same pids for other processes.
     """
     ticks = keeper.start_ticks(pid)
     try:
@@ -52,7 +52,7 @@ def _identify(pid: int) -> Identity | None:
 
 
 def _read_holder(path: Path) -> Identity | None:
-    """Return the process that wrote itself into a lock; None if it has not, or wrote something else."""
+    """Return the process that is recorded in a lock; None if there is none or the record is invalid."""
     with suppress(OSError, ValueError, TypeError):
         boot, space, pid, ticks = json.loads(path.read_bytes())
         if type(pid) is int and pid > 1 and boot:

@@ -1,6 +1,6 @@
-"""Logs, reports and events of replicas on this host, sent to the other side: each byte once and in order.
+"""Send logs, reports and events of replicas on this host to the other side: each byte once and in order.
 
-The end of a replica is sent after all of its log, and ends are sent in the order in which they came.
+The end of a replica is sent after its whole log, and ends are sent in their order.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Write = Callable[[dict[str, Any], bytes], None]
 
 
 class _Followed:
-    """An incarnation with a log that is sent, and how much was sent."""
+    """An incarnation with a log that is sent, and the number of bytes sent so far."""
 
     def __init__(self, folder: Path, offset: int) -> None:
         self.folder = folder
         self.offset = offset
-        self.reported = 0  # when the report was written that was sent last
+        self.reported = 0  # the modification time of the last report that was sent
 
 
 class LogFollower:
@@ -46,7 +46,7 @@ class LogFollower:
         self._write = write
         self._is_busy = is_busy
         self._followed: dict[Incarnation, _Followed] = {}
-        self._events: deque[tuple[Event, dict[str, Any]]] = deque()  # each with what is sent beside it
+        self._events: deque[tuple[Event, dict[str, Any]]] = deque()  # each with the data that is sent with it
         self._is_waiting = False
 
     def follow(self, incarnation: Incarnation, offset: int) -> None:
@@ -55,7 +55,7 @@ class LogFollower:
         self._wait()
 
     def tell(self, event: Event, **more: Any) -> None:
-        """Send this event and more about it, after all that came before it."""
+        """Send this event with more data about it, after everything before it."""
         self._events.append((event, more))
         self.look()
 
@@ -88,7 +88,7 @@ class LogFollower:
         return followed is None or followed.offset >= _size(followed.folder / LOG)
 
     def _pump(self, incarnation: Incarnation, followed: _Followed) -> None:
-        """Send what a log has more, unless too much is unsent."""
+        """Send the new part of a log, unless too much is unsent."""
         path = followed.folder / LOG
         while _size(path) > followed.offset and not self._is_busy():
             with suppress(OSError), path.open("rb") as log:

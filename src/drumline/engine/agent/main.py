@@ -1,4 +1,4 @@
-"""The agent's process on another machine: it reads frames on stdin, answers on stdout, and ends with them.
+"""The agent's process on another machine: it reads frames from stdin, answers on stdout, and ends when they close.
 
 `bootstrap.py` starts it; it needs the standard library only.
 """
@@ -52,10 +52,10 @@ class FrameWriter:
 
 
 def main() -> NoReturn:
-    """Do what frames say until the connection ends."""
+    """Carry out requests until the connection ends."""
     inward, outward = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # keepers hold these three, and must not hold the connection
+    for descriptor in (0, 1):  # keepers inherit these three descriptors, and must not keep the connection open
         os.dup2(null, descriptor)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -65,7 +65,7 @@ def main() -> NoReturn:
 
 
 async def _serve(inward: int, outward: int) -> None:
-    """Read frames from one descriptor and answer on the other, until the other side was silent for too long."""
+    """Read frames from one descriptor and answer on the other, until the other side has been silent for too long."""
     loop = asyncio.get_running_loop()
     os.write(outward, MAGIC + json.dumps({"ready": True}).encode() + b"\n")
     writer = FrameWriter(loop, outward)
@@ -82,7 +82,7 @@ async def _serve(inward: int, outward: int) -> None:
         loop.remove_reader(inward)
         if received.empty():
             _leave()
-        received.put_nowait(None)  # what was said before the end is done first
+        received.put_nowait(None)  # requests from before the end are carried out first
 
     loop.add_reader(inward, read)
     while not verbs.is_abandoned:
@@ -95,5 +95,5 @@ async def _serve(inward: int, outward: int) -> None:
 
 
 def _leave() -> NoReturn:
-    """End at once: the connection is gone. Replicas go on."""
+    """Exit at once: the connection has ended. Replicas continue."""
     os._exit(0)

@@ -1,4 +1,4 @@
-"""The verb `offer`: list what a run has written on this host, or send pieces of files that have not changed since.
+"""The verb `offer`: list the output of a run on this host, or send pieces of files that have not changed since.
 
 Paths are relative to the folder in which the requested file or folder lies.
 """
@@ -39,7 +39,10 @@ def _list(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
 def _read_part(
     folder: Beneath, path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool
 ) -> bytes | None:
-    """Return a piece of a file; None if it is another by now. With a length below 0 so much at most, whatever it is."""
+    """Return a piece of a file; None if the file has changed.
+
+    A negative length is a maximum, and changes are ignored.
+    """
     try:
         descriptor = folder.open(path, os.O_RDONLY)
     except OSError:
@@ -55,7 +58,7 @@ def _read_part(
 
 
 def offer(request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return what is in a folder, or the `parts` that are requested: their lengths, -1 for one that has changed."""
+    """Return the list of a folder, or the requested `parts` with their lengths, -1 for one that has changed."""
     del data
     path = os.path.normpath(os.path.join(os.path.expanduser(request["folder"]), request["path"]))
     base, name = (path, "") if request["path"] in ("", ".") else os.path.split(path)

@@ -1,4 +1,4 @@
-"""The part of drumline that travels to other machines, as one zip that is named by its content.
+"""The part of drumline that is sent to other machines, as one zip that is named by its content.
 
 `lib` holds the agent with the local engine; `runtime` holds `drumline.runtime` alone, for training scripts with a
 Python that has no drumline. Everything in it needs the standard library only.

@@ -1,6 +1,6 @@
-"""Verbs that answer what a host is: facts, installed packages, its clock, and whether hosts reach each other.
+"""Verbs about a host itself: facts, installed packages, its clock, and whether hosts reach each other.
 
-Nothing needs to be opened for them, and nothing stays behind.
+They need no open run, and write no files except for `write`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Answer = dict[str, Any]
 
 
 def facts(request: Request) -> Answer:
-    """Return what this host is and has."""
+    """Return the facts about this host."""
     capacity = find_capacity(len(os.sched_getaffinity(0)), os.environ)
     base = os.path.abspath(os.path.expanduser(request["folder"]))
     at = base
@@ -62,7 +62,7 @@ def facts(request: Request) -> Answer:
 
 
 def packages(request: Request) -> Answer:
-    """Return the versions of packages as a Python finds them that is not isolated, as a replica's is not."""
+    """Return the versions of packages in a Python that is not isolated, as that of a replica."""
     argv = [os.path.expanduser(request["python"] or sys.executable), "-c", _PACKAGES, *request["packages"]]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -77,12 +77,12 @@ def clock(request: Request) -> Answer:
 
 
 def ports(request: Request) -> Answer:
-    """Return what listens on these ports."""
+    """Return the processes that listen on these ports."""
     return {"owners": [to_data(each) for each in find_port_owners(request["ports"])]}
 
 
 def listen(request: Request) -> Answer:
-    """Listen on these ports, or on one that is free where replicas would get theirs; tell callers this host's name."""
+    """Listen on these ports, or on a free one that a replica could get; send callers this host's name."""
     heard: list[int] = []
     taken: list[int] = []
     for port in request["ports"] or [0]:
@@ -158,7 +158,7 @@ def write(request: Request) -> Answer:
 
 
 def read(request: Request) -> Answer:
-    """Return what is in these files, once all exist or so long has passed; a shared disk may take a while."""
+    """Return the content of these files, once all exist or the time is over; a shared disk may take a while."""
     paths: list[str] = request["paths"]
     ends = time.monotonic() + request["seconds"]
     while True:
@@ -168,6 +168,6 @@ def read(request: Request) -> Answer:
                 found[path] = file.read()
         if len(found) == len(paths) or time.monotonic() > ends:
             return {"found": found}
-        with suppress(OSError):  # listing a folder makes NFS look again
+        with suppress(OSError):  # listing a folder makes NFS refresh its cache
             os.listdir(os.path.dirname(paths[0]))
         time.sleep(0.2)

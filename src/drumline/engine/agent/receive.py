@@ -1,7 +1,7 @@
-"""The verb `receive`: lay out a folder on this host; only what is not there travels, and it is complete or unchanged.
+"""The verb `receive`: write a folder on this host; only missing contents are sent, and it is complete or unchanged.
 
-Behind a request come pieces of contents, each named by its hash, then perhaps the manifest of the folder. The answer
-says what is missing, or that the folder is laid out. Contents stay in a store, for the next time.
+A request is followed by pieces of contents, each named by its hash, and perhaps by the manifest of the folder. The
+answer lists what is missing, or confirms that the folder is written. Contents stay in a store for later requests.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from drumline.engine.project.beneath import Beneath
 
-_PRUNE_SECONDS = 3600.0  # no more often than that
+_PRUNE_SECONDS = 3600.0  # between two updates of the time of use
 
 
 class SpoiledError(Exception):
-    """Contents are not as they were."""
+    """Contents have changed since they were stored."""
 
 
 class Store:
@@ -43,18 +43,18 @@ class Store:
         os.close(self._lock)
 
     def path(self, digest: str) -> str:
-        """Where it is, once it is whole."""
+        """Return the path of the complete contents with this hash."""
         return f"{self.folder}/{digest[:2]}/{digest[2:]}"
 
     def has(self, digest: str) -> bool:
-        """Whether it is there; it counts as used from now on."""
+        """Return whether the contents exist; they count as used now."""
         with suppress(FileNotFoundError):
             os.utime(self.path(digest))
             return True
         return False
 
     def take(self, digest: str, offset: int, data: bytes, size: int) -> bool:
-        """Add a piece; False if it was the last, and all of them together are something else."""
+        """Add a piece; return False if it was the last one and all pieces together have another hash."""
         path = self.path(digest)
         part = f"{path}.{self._sender}.part"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -74,7 +74,7 @@ class Store:
         return is_good
 
     def copy(self, digest: str, target: str) -> None:
-        """Copy it to a file; raise SpoiledError if it has changed."""
+        """Copy the contents to a file; raise SpoiledError if they have changed."""
         found = hashlib.sha256()
         with open(self.path(digest), "rb") as source, open(target, "xb") as file:
             while piece := source.read(1 << 20):
@@ -84,14 +84,14 @@ class Store:
             raise SpoiledError
 
     def is_sound(self, digest: str) -> bool:
-        """Whether it is as it was; it goes if it is not."""
+        """Return whether the contents are unchanged; remove them if not."""
         if _digest_of(self.path(digest)) == digest:
             return True
         os.unlink(self.path(digest))
         return False
 
     def prune(self, keep_seconds: float, keep_bytes: int) -> None:
-        """Remove what was not used for so long, and the least used above so much, unless the store is in use."""
+        """Remove contents that were not used for this time, and the oldest ones above this size, unless in use."""
         now = time.time()
         note = f"{self.folder}/pruned"
         if os.path.exists(note) and 0 <= now - os.stat(note).st_mtime < min(_PRUNE_SECONDS, keep_seconds):
@@ -107,7 +107,7 @@ class Store:
 
 
 class Entry(NamedTuple):
-    """A line of a manifest, behind its path; what is alike need not be laid out again, whenever it was written."""
+    """A line of a manifest, without its path; an equal entry is not written again, whatever its time."""
 
     kind: str
     content: str = ""  # the hash of a file, the target of a link
@@ -116,7 +116,7 @@ class Entry(NamedTuple):
     size: int = -1
 
     def is_like(self, other: Entry | None) -> bool:
-        """Whether nothing has to be done to make one of the other."""
+        """Return whether an entry need not be written again to become the other."""
         own = (self.kind, self.content, self.executable)
         return other is not None and own == (other.kind, other.content, other.executable)
 
@@ -125,9 +125,9 @@ Manifest = dict[str, Entry]
 
 
 class Target:
-    """A folder that is to become like a manifest; locked meanwhile.
+    """A folder that is changed to match a manifest; locked meanwhile.
 
-    What was never carried there stays, unless it is to `mirror` it: then everything that is there counts.
+    Files that were never sent there stay, except with `mirror`: then all files outside of the manifest are removed.
     """
 
     def __init__(self, folder: str, mirror: Manifest | None) -> None:
@@ -150,23 +150,24 @@ class Target:
         os.close(self._lock)
 
     def changed(self, manifest: Manifest) -> Manifest:
-        """What has to be written."""
+        """Return the entries that have to be written."""
         return {path: entry for path, entry in manifest.items() if not entry.is_like(self._known.get(path))}
 
     def lay_out(self, manifest: Manifest, store: Store) -> int:
-        """Make it so; return how much was written. All is written beside it first: a full disk changes nothing."""
+        """Write the folder from staged files, so that a full disk changes nothing; return the number of new entries."""
         changed, gone = self.changed(manifest), [path for path in self._known if path not in manifest]
         if self._is_there and not changed and not gone:
             return 0
         scratch = f"{self._folder}.new"
-        shutil.rmtree(scratch, ignore_errors=True)  # of a connection that broke
+        shutil.rmtree(scratch, ignore_errors=True)  # left from a connection that broke
         os.mkdir(scratch, 0o700)
         try:
             staged = {}
             for number, (path, entry) in enumerate(changed.items()):
                 staged[path] = str(number)
                 _stage(entry, store, f"{scratch}/{number}")
-            # While files move it is neither; if this is interrupted, the next request writes all of it.
+            # While files are moved the folder matches no manifest; after an interruption the next request writes all
+            # files.
             between = dict.fromkeys((*self._known, *manifest), Entry("unknown"))
             for name, content in (("note", manifest), ("between", between)):
                 private = os.open(f"{scratch}/{name}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -195,7 +196,7 @@ def _stage(entry: Entry, store: Store, path: str) -> None:
 
 
 def _place(scratch: str, staged: dict[str, str], folder: str, entries: Manifest, gone: list[str]) -> None:
-    """Remove what is carried no more, except folders with something else in them; then move what was staged."""
+    """Remove what is no longer sent, except folders that contain other files; then move the staged files."""
     with Beneath(scratch) as source, Beneath(folder) as target:
         for path in sorted(gone, reverse=True):
             target.remove(path)
@@ -207,7 +208,7 @@ def _place(scratch: str, staged: dict[str, str], folder: str, entries: Manifest,
 
 
 def _scan(folder: str, wanted: Manifest) -> Manifest:
-    """Return what is there; a file of the size and the time of the one that is wanted is that one."""
+    """Return the existing entries; a file with the expected size and time is taken for the expected one."""
     found: Manifest = {}
     with Beneath(folder) as root:
         for path, known in root.walk():
@@ -235,7 +236,7 @@ def _read(manifest: bytes) -> Manifest:
 def _read_note(note: str) -> Manifest:
     with suppress(OSError, ValueError), open(note, "rb") as file:
         return _read(file.read())
-    return {}  # not known: all of it is written
+    return {}  # unknown: all files are written
 
 
 def _digest_of(path: str) -> str:
@@ -244,7 +245,7 @@ def _digest_of(path: str) -> str:
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Lock it, and return whether that was possible; on a file system without locks it always is."""
+    """Lock a file; return whether that was possible: always on a file system without locks."""
     try:
         fcntl.flock(descriptor, how)
     except BlockingIOError:
@@ -262,7 +263,7 @@ def _exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def receive(request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Take what is sent, and lay the folder out if a manifest came and nothing of it is missing."""
+    """Store the sent contents, and write the folder if a manifest was sent and none of its contents is missing."""
     try:
         return _receive(request, io.BytesIO(data)), b""
     except OSError as error:

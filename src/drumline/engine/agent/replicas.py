@@ -1,6 +1,6 @@
-"""Verbs of an agent about the replicas of one run: it runs them with the local engine, and reports what happens.
+"""Verbs of an agent about the replicas of one run: it runs them with the local engine, and reports their events.
 
-Keepers outlive the agent, and the next one adopts their replicas by their traces: that is how a connection is resumed.
+Keepers outlive the agent, and the next agent adopts their replicas by their traces: so a connection is resumed.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ _SESSION = re.compile(r"/session-[^/\n]*\.scope")  # of systemd
 _ROOM_BYTES = 1 << 16
 _MOMENT_SECONDS = 0.02
 _USE_SECONDS = 3600.0
-_CLEANUP_SECONDS = 1.0  # replicas that start have the host for themselves before
+_CLEANUP_SECONDS = 1.0  # replicas that start have the CPUs for themselves before that
 
 
 class Replicas:
-    """The replicas of one run on this host; owns the local session, and the lock that keeps a second agent away."""
+    """The replicas of one run on this host; owns the local session, and the lock that allows one agent."""
 
     def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._loop = loop
@@ -60,10 +60,10 @@ class Replicas:
         self.lease: Path | None = None  # its modification time is when something was last received
         self.silence_seconds: float | None = None  # after which the agent ends
         self._ended: set[Incarnation] = set()
-        self._sessions = AsyncExitStack()  # has the session of the run, to the end of this process
+        self._sessions = AsyncExitStack()  # keeps the session of the run open until this process ends
 
     async def open(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Open this host's folder of the run; an agent that was there before has lost its connection, and is ended."""
+        """Open this host's folder of the run; end an earlier agent, which has lost its connection."""
         base = Path(message["folder"]).expanduser().absolute()
         self._run_dir = _own_folder(base, message)
         directory = base / "runs" / message["run"] / "project"
@@ -105,7 +105,7 @@ class Replicas:
                 self._follower.tell(event)
 
     def _use(self, package: Path) -> None:
-        """Note now and then that this package is used: agents of other hosts may see it, and not our lock on it."""
+        """Update the time of use of this package at intervals: agents on other hosts do not see its lock."""
         with suppress(OSError):
             os.utime(package)
         self._loop.call_later(_USE_SECONDS, lambda: self._use(package))
@@ -155,7 +155,7 @@ class Replicas:
         return {"work_samples": [to_data(each) for each in await self._session.work_samples()]}
 
     async def sockets(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return on which ports each replica listens, and where it is connected."""
+        """Return the ports on which each replica listens, and the addresses of its connections."""
         del message
         found = await self._session.sockets()
         return {
@@ -194,7 +194,7 @@ class Replicas:
         await self.clear({**message, "keep": ()})
 
     async def _when_gone(self, incarnations: Sequence[Incarnation], message: dict[str, Any]) -> None:
-        """Answer when no keeper has these any more; those that began since are not among them."""
+        """Answer when no keeper of these runs any more; those that started since are not included."""
         while any(is_locked(self._run_dir / incarnation.folder / TRACE) for incarnation in incarnations):
             await asyncio.sleep(_MOMENT_SECONDS)
         if message["do"] == "release":
@@ -214,14 +214,14 @@ class Replicas:
             self._follower.follow(incarnation_from_text(text), offset)
 
     def _usage_of(self, incarnation: Incarnation) -> dict[str, Any] | None:
-        """Return what an incarnation used that has just ended; it is not measured again."""
+        """Return the usage of an incarnation that has just ended; it is not measured again."""
         self._ended.add(incarnation)
         usage = ended_usage(incarnation, read_trace(self._run_dir / incarnation.folder / TRACE))
         return cast("dict[str, Any]", to_data(usage)) if usage else None
 
 
 def inject_fault(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Harm a replica, or undo that; the run's folder need not be open."""
+    """Inject a fault into a replica, or undo it; the run's folder need not be open."""
     run_dir = _own_folder(Path(message["folder"]).expanduser().absolute(), message)
     fault_injector = LocalFaultInjector()
     act = fault_injector.undo if message["undo"] else fault_injector.inject
@@ -235,7 +235,7 @@ def _incarnations(message: Mapping[str, Any]) -> Sequence[Incarnation]:
 
 
 def _require_room(folder: Path) -> None:
-    """Raise OSError if nothing can be written in a folder: the run then goes without this host."""
+    """Raise OSError if a folder cannot be written: the run is then started without this host."""
     path = folder / "room"
     try:
         path.write_bytes(bytes(_ROOM_BYTES))
@@ -246,9 +246,9 @@ def _require_room(folder: Path) -> None:
 
 
 def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:
-    """Return the plan without warm processes that stay, where every connection is a session of its own.
+    """Return the plan without warm processes that outlive the run, if every connection is a session of its own.
 
-    No other run could use them, and the system may end what is left of a session.
+    No other run could use them, and the system may kill the remaining processes of a session.
     """
     with suppress(OSError):
         if plan.warm and _SESSION.search(cgroup.read_text()):
@@ -257,13 +257,13 @@ def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:
 
 
 def _allowed(found: Capacity, allowed: Mapping[str, Any]) -> Capacity:
-    """Return what may be used of what there is; the spec may say less."""
+    """Return the capacity that may be used; the spec may limit it."""
     known = {name: value for name, value in allowed.items() if value is not None}
     return found.replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
 
 
 def _python_dir(folder: Path) -> str | None:
-    """Return a folder in which `python` is this Python, made in this one if need be; None if PATH finds it already."""
+    """Return a folder in which `python` is this Python, created if needed; None if PATH has it already."""
     own = Path(sys.executable).parent
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
     if usual == str(own):
@@ -283,5 +283,5 @@ def _python_dir(folder: Path) -> str | None:
 
 
 def _own_folder(base: Path, message: Mapping[str, str]) -> Path:
-    """Return this host's own folder of a run: hosts may share their home, and must not meet in it."""
+    """Return this host's own folder of a run: hosts may share their home folders."""
     return base / "runs" / message["run"] / "agents" / message["host"]

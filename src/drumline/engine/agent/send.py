@@ -1,4 +1,4 @@
-"""Send a folder to a host: what it has stays, what it has not travels; the agent's verb `receive` does the rest."""
+"""Send a folder to a host: only contents that it does not have; the agent's verb `receive` writes the folder."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from drumline.words import decimal_size
 
 KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
 KEEP_BYTES = 4 << 30
-_BATCH_BYTES = 8 << 20  # at once, so that neither side holds more
-FILES_SECONDS = 3600.0  # for an answer: a large project takes long to lay out
+_BATCH_BYTES = 8 << 20  # in one request, so that neither side holds more
+FILES_SECONDS = 3600.0  # for an answer: a large project takes long to write
 FILES_LIMITS = Limits(message_bytes=32 << 20, data_bytes=16 << 20, values=1 << 21, files=True)
-_TRIES = 5  # while files change here, or are removed there
+_TRIES = 5  # while files change here or are removed there
 
 
 class SentFolder(Record):
-    """What is there now."""
+    """The result of sending a folder."""
 
     folder: str  # in full
     files: int
     size_bytes: int
-    sent_bytes: int  # what travelled
-    written: int  # entries that are otherwise than before
+    sent_bytes: int  # that were transferred
+    written: int  # entries that have changed
 
 
 async def send_project(agent: Agent, snapshot: Snapshot, folder: str, *, store: str) -> SentFolder:
-    """Have a project there as it is here; what was never carried into its folder stays. Contents are kept in the store.
+    """Send a project; files in its folder that were never sent stay, and contents are kept in the store.
 
-    Raise EngineError if there is no room for it, or no answer; then the folder is as it was.
+    Raise EngineError if there is no room for it, or no answer; then the folder is unchanged.
     """
     return await _Transfer(agent, snapshot, folder, store, "the project").run(mirror=False)
 
 
 async def send_folder(agent: Agent, snapshot: Snapshot, folder: str, *, exactly: bool = True) -> SentFolder:
-    """Have a folder there like this one, `exactly` so or with what was never carried into it; no contents are kept."""
+    """Send a folder, and remove all other files there with `exactly`; no contents are kept in the store."""
     sending = _Transfer(agent, snapshot, folder, f"{folder}.incoming", "the output", expendable=True)
     return await sending.run(mirror=exactly)
 
 
 class _Transfer:
-    """One folder on its way to one host."""
+    """One transfer of a folder to one host."""
 
     def __init__(
         self, agent: Agent, snapshot: Snapshot, folder: str, store: str, what: str, *, expendable: bool = False
@@ -63,7 +63,7 @@ class _Transfer:
         self._sent = 0
 
     async def run(self, *, mirror: bool) -> SentFolder:
-        """Offer it, send what is missing, and offer it again, until nothing is."""
+        """Offer the folder, send what is missing, and offer it again, until nothing is missing."""
         answer = await self._offer((), b"", mirror=mirror)
         for _ in range(_TRIES):
             if not answer.missing:
@@ -71,15 +71,15 @@ class _Transfer:
             self._require_room(answer)
             answer = await self._send(answer.missing, mirror=mirror)
         else:
-            raise EngineError(f"{self._what} changes faster than it can be carried to {self._agent.host}")
+            raise EngineError(f"{self._what} changes faster than it can be sent to {self._agent.host}")
         found = self._snapshot
         return SentFolder(clean_text(answer.folder), found.files, found.size_bytes, self._sent, answer.written)
 
     async def _send(self, missing: Sequence[str], *, mirror: bool) -> ReceiveAnswer:
-        """Send these, the last of them with the manifest: most folders are there after that."""
+        """Send these contents, the last with the manifest: usually the folder is complete after that."""
         sizes = self._snapshot.sizes
         known = sorted((sizes[digest], digest) for digest in missing if digest in sizes)
-        batches = self._batches({digest: size for size, digest in known})  # a break costs the last one at most
+        batches = self._batches({digest: size for size, digest in known})  # a break loses the last one at most
         last: _Batch = ([], [])
         for batch in batches:
             if last[0]:
@@ -144,7 +144,7 @@ class _Transfer:
         return received
 
     def _require_room(self, answer: ReceiveAnswer) -> None:
-        """Raise EngineError if it cannot fit, before anything is sent: once as it travels, once laid out."""
+        """Raise EngineError if there is no room for it, first: once for the contents, once for the folder."""
         sizes = self._snapshot.sizes
         needed, free = 2 * sum(sizes.get(each, 0) for each in answer.missing), answer.free_bytes
         if needed > free:

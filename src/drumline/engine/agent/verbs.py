@@ -1,4 +1,4 @@
-"""Everything that an agent can be told: verbs that stand alone, and those of the replicas of one run."""
+"""All requests to an agent: verbs about the host, and those about the replicas of one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Write = Callable[[dict[str, Any], bytes], None]
 
-_SILENCE_SECONDS = 3600.0  # where no run says another: a large project takes long to read
+_SILENCE_SECONDS = 3600.0  # if no run sets another: a large project takes long to read
 HOST_VERBS: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "facts": probe.facts,
     "packages": probe.packages,
@@ -63,7 +63,7 @@ REPLICA_VERBS = frozenset(
 
 
 class Verbs:
-    """Does what frames say, and answers those that have a number."""
+    """Carries out the requests in frames, and answers those that have a number."""
 
     def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._write = write
@@ -71,11 +71,11 @@ class Verbs:
         self._heard_at = keeper.now()
 
     def touch(self) -> None:
-        """Note that the other side has sent something."""
+        """Record that the other side has sent something."""
         self._heard_at = keeper.now()
 
     async def handle(self, frame: Frame) -> None:
-        """Do what a message says, and answer it."""
+        """Carry out a message, and answer it."""
         if self.replicas.lease:
             with suppress(OSError):
                 os.utime(self.replicas.lease)
@@ -107,7 +107,7 @@ class Verbs:
 
     @property
     def is_abandoned(self) -> bool:
-        """Whether nothing was received for so long that nothing will be; a connection need not report its end."""
+        """Return whether nothing was received for so long that the connection counts as lost."""
         limit = self.replicas.silence_seconds or _SILENCE_SECONDS
         return keeper.now() - self._heard_at >= limit
 

@@ -116,7 +116,7 @@ class ProjectSync:
             for kind, snapshot in local.items():
                 route = self._reached(host)
                 if before and set(before.chiefs) - {host} and holds(there[kind], self._project_on_host(route.base)):
-                    raise EngineError(f"the {kind} is not laid out on {host}: {AMONG_CODE}", hint=AMONG_CODE_HINT)
+                    raise EngineError(f"the {kind} is not sent to {host}: {AMONG_CODE}", hint=AMONG_CODE_HINT)
                 async with await self._open(route) as agent:
                     await send_folder(agent, snapshot, there[kind], exactly=was_chief)
         if host == chief:

@@ -176,7 +176,7 @@ def test_contents_that_were_damaged_on_the_host_are_sent_again(host: Host, proje
 
 def test_contents_that_are_damaged_on_the_way_are_never_used(host: Host, project: Path) -> None:
     host.meddle = lambda given: given.replace(b"print('hello')", b"print('jello')")
-    with pytest.raises(EngineError, match="the project changes faster than it can be carried to gpu1"):
+    with pytest.raises(EngineError, match="the project changes faster than it can be sent to gpu1"):
         send(host, project)
     assert not there(host).exists()
     assert not list((host.home / "base/blobs").glob("**/*.part"))
@@ -355,7 +355,7 @@ def test_an_invalid_answer_is_an_error_with_the_name_of_the_host(tmp_path: Path,
 
 def test_a_host_that_requests_unknown_contents_is_sent_nothing_else(tmp_path: Path) -> None:
     said = b'{"damaged": ["x"], "folder": "/p", "free_bytes": 1, "missing": ["../../etc/passwd"]}'
-    with pytest.raises(EngineError, match="changes faster than it can be carried to gpu1"):
+    with pytest.raises(EngineError, match="changes faster than it can be sent to gpu1"):
         send_to_liar(tmp_path, said)
 
 

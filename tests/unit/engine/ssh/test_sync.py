@@ -297,7 +297,7 @@ def test_files_that_a_host_writes_in_its_project_do_not_replace_the_code_on_othe
     transfer.write("a", "train.py", "print('evil')\n")
     transfer.write("a", "json.py", "print('evil')\n")
     transfer.collect()
-    with pytest.raises(EngineError, match=r"the output is not laid out on [bc]: one host could replace the code"):
+    with pytest.raises(EngineError, match=r"the output is not sent to [bc]: one host could replace the code"):
         transfer.begin("a")
     for other in ("b", "c"):
         assert listing(transfer.output(other)) == listing(transfer.project)
