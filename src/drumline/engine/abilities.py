@@ -89,7 +89,7 @@ class Measurable(Protocol):
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
         """Return the usage of every incarnation that runs, and the last one of each that has ended since the last call.
 
-        Unless the run is `watched`, this should cost next to nothing.
+        Unless the run is `watched`, this must be cheap.
         """
         ...
 

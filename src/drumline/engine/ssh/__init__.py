@@ -1,6 +1,6 @@
 """SSH hosts: every replica is a process of a host, started there by an agent with the local engine.
 
-Nothing is installed on a host: drumline's own package is carried there once.
+Nothing is installed on a host: drumline's own package is sent there once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SshEngine:
         self._site = site
 
     async def place(self, plan: Plan) -> Placement:
-        """Spread the replicas over the hosts that the plan names; no host is asked."""
+        """Spread the replicas over the hosts that the plan names; contact no host."""
         from drumline.engine.ssh.preview import preview_placement  # noqa: PLC0415
 
         return preview_placement(plan, self._site)[0]
@@ -66,7 +66,7 @@ class SshEngine:
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
-        """Connect to all hosts, and stay connected."""
+        """Connect to all hosts, and keep the connections open."""
         from drumline.engine.ssh.session import SshSession  # noqa: PLC0415 - commands that only place do not need it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
@@ -109,7 +109,7 @@ class SshEngine:
         return remains(run_output)
 
     def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
-        """Return the hosts that could not be asked."""
+        """Return the hosts on which processes of the run may remain, since they did not answer."""
         from drumline.engine.ssh.remains import unverified_hosts  # noqa: PLC0415 - one command needs it
 
         return unverified_hosts(run_output)

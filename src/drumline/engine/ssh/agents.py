@@ -1,4 +1,4 @@
-"""Agents on the hosts of a run: how they are started there, in which folders, and what they report of a host."""
+"""Agents on the hosts of a run: how and in which folders they are started, and the facts that they report."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Route(Record):
 
 
 def read_facts(found: FactsAnswer, address: str, skew_seconds: float = 0.0) -> HostFacts:
-    """Return what an agent answered, with the address at which this machine found its host."""
+    """Return the facts that an agent answered, with the address at which this machine reached its host."""
     return HostFacts(
         found.base,
         found.boot,

@@ -12,7 +12,7 @@ from drumline.record import Record
 from drumline.words import count, listed, size
 
 _MOST_NAMED = 5  # hosts in a message
-_MOST_PACKED = 500  # replicas, and attempts to put one on a host, before a plan counts as one that does not fit
+_MOST_PACKED = 500  # attempts to put a replica on a host, before a plan counts as one that does not fit
 _MOST_TRIED = 20_000
 
 
@@ -35,7 +35,7 @@ def usable_resources(host: Host, found: HostResources | None = None) -> HostReso
 
 
 def assign(plan: Plan, resources: Mapping[str, HostResources]) -> dict[ReplicaId, str]:
-    """Assign every replica to one of these hosts, deterministically; raise InputError that tells what is missing.
+    """Assign every replica to one of these hosts, deterministically; raise InputError with what is missing.
 
     Chief and workers are spread evenly, the chief first; replicas with consecutive indexes share a host as far as they
     ask for the same. Parameter servers and the evaluator are put beside them. A plan that may oversubscribe fits.
@@ -71,7 +71,7 @@ _Hosts = dict[ReplicaId, int]
 
 
 class _Spread(Record):
-    """The replicas that have a host, the first that has none, and what is left of each host."""
+    """The replicas that have a host, the first that has none, and the remaining resources of each host."""
 
     found: _Hosts
     stuck: Replica | None
@@ -99,14 +99,14 @@ def _less(left: _Amount, asked: _Amount) -> _Amount:
 
 
 def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
-    """Return the replicas that have to be on a certain host, if that is there."""
+    """Return the replicas that are pinned to an available host."""
     pins = hosts_of(plan).pins
     wanted = {replica.id: pins.get(str(replica.id)) for replica in plan.replicas} if pins else {}
     return {replica: names.index(host) for replica, host in wanted.items() if host in names}
 
 
 def _without_pinned(plan: Plan, names: Sequence[str], amounts: list[_Amount], pinned: _Hosts) -> list[_Amount]:
-    """Return what pinned replicas leave of each host."""
+    """Return the resources of each host without those of pinned replicas."""
     left = list(amounts)
     for replica in plan.replicas:
         if (host := pinned.get(replica.id)) is None:
@@ -125,7 +125,7 @@ _ORDER = {"computing": 0, "evaluator": 1, "ps": 2}
 
 
 def _spread(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Spread:
-    """Put each on the host with the fewest of its kind, then with the fewest of all; chief and workers first."""
+    """Place each on the host with the fewest of its kind, then with the fewest of all; chief and workers first."""
     left, total = list(amounts), [0] * len(amounts)
     per_kind: dict[str, list[int]] = {}
     found: _Hosts = {}
@@ -145,7 +145,7 @@ def _spread(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Spread:
 
 
 def _pack(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Hosts | None:
-    """Put the largest first, each where it leaves the least; if that fails, search, up to a number of tries."""
+    """Place the largest first, each where it leaves the least; if that fails, search, up to a number of tries."""
     if len(replicas) > _MOST_PACKED:
         return None
     ordered = sorted(replicas, key=_asked, reverse=True)
@@ -156,7 +156,7 @@ def _pack(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Hosts | N
 def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int]) -> list[int] | None:
     if not asked:
         return []
-    # Of hosts with the same left, only the first is tried.
+    # Of hosts with equal remaining resources only the first is tried.
     hosts = {amount: host for host, amount in reversed(list(enumerate(left))) if _fits(asked[0], amount)}
     for amount, host in sorted(hosts.items()):
         if next(tries, None) is None:

@@ -15,14 +15,14 @@ from drumline.runtime.keeper import now
 
 PATIENCE_SECONDS = 10.0  # for hosts that do not answer, before the run is reported as waiting for them
 _SLOW_FACTOR = 3  # longer for hosts that are connected and have not answered yet
-_HINDERED_SECONDS = 1.0  # for hosts that could not be reached, and are tried again
+_HINDERED_SECONDS = 1.0  # for hosts that could not be reached and are retried
 _POLL_SECONDS = 0.1
 
 Answer = tuple[HostPlacement, Sequence[str]]
 
 
 class AttemptPlacements:
-    """Requests placements, and knows that of each attempt, also those that an earlier supervisor requested."""
+    """Requests placements, and stores that of each attempt, also those that an earlier supervisor requested."""
 
     def __init__(self, run_dir: Path, report: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._run_dir = run_dir
@@ -34,7 +34,7 @@ class AttemptPlacements:
         self.last: HostPlacement | None = None
 
     async def ask(self, attempt: int, request: PlacementRequest) -> Answer:
-        """Return the placement of an attempt, and warnings; raise MustWait if hosts take long, RoomFound follows then.
+        """Return the placement of an attempt, and warnings; raise MustWait if hosts take long: RoomFound follows then.
 
         A request that was sent is not sent again: the next call returns its answer.
         """
@@ -52,7 +52,7 @@ class AttemptPlacements:
         return placed, warnings
 
     async def _wait(self, asked: asyncio.Task[Answer], request: PlacementRequest) -> bool:
-        """Wait for an answer while it may come soon; return whether it came."""
+        """Wait for an answer while it may arrive soon; return whether it has arrived."""
         began = now()
         while not asked.done():
             patience = self.patience_seconds * (_SLOW_FACTOR if request.is_slow else 1)
@@ -64,7 +64,7 @@ class AttemptPlacements:
     def _answered(self, attempt: int, asked: asyncio.Task[Answer]) -> None:
         """Report that the attempt that waits for this answer can be placed."""
         if not asked.cancelled():
-            asked.exception()  # raised where the attempt is placed, if it still is
+            asked.exception()  # raised when the attempt is placed, if it still is to be placed
             self._report(RoomFound(attempt))
 
     def close(self) -> None:
@@ -84,6 +84,6 @@ class AttemptPlacements:
         return self._known.get(attempt)
 
     def takes_part(self, host: str) -> bool:
-        """Return whether a host has replicas in the current attempt, or may get some, since it is not placed yet."""
+        """Return whether a host has replicas in the current attempt, or may get some because it is not placed yet."""
         placed = self.get(self.attempt)
         return placed is None or host in placed.hosts.values()

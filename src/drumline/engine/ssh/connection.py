@@ -1,4 +1,4 @@
-"""The connection to one host and its agent; connects again whenever it breaks."""
+"""The connection to one host and its agent; it is opened again whenever it breaks."""
 
 from __future__ import annotations
 

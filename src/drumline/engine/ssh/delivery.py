@@ -1,4 +1,4 @@
-"""Send a host what it needs before something starts there."""
+"""Send files to a host before something starts there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PAUSE_SECONDS = 0.1
 async def deliver_when_connected(
     connection: HostConnection, deliver: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]
 ) -> bool:
-    """Await `deliver` when the host answers, again if the connection breaks; return False once it is not wanted.
+    """Await `deliver` when the host answers, again if the connection breaks; return False once it is not needed.
 
     Raise DrumlineError if the host refuses it.
     """

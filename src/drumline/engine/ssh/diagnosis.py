@@ -1,4 +1,4 @@
-"""Check what hosts answered against what a plan needs; does no I/O."""
+"""Compare the answers of hosts with the needs of a plan. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_NAMED = 5
 
 
 class HostReport(Record):
-    """What is known of a host; if it did not answer, only the error."""
+    """The answers of a host; if it did not answer, only the error."""
 
     host: Host
     error: str = ""

@@ -1,4 +1,4 @@
-"""Ask all hosts at once what they have, and whether they reach each other."""
+"""Examine all hosts concurrently: their facts, and whether they reach each other."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CLOCK_READINGS = 5
 
 
 def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
-    """Return the checks of all hosts; for a host that does not answer, only the reason."""
+    """Return the checks of all hosts; for a host that does not answer, only the error."""
     hosts = read_options(Hosts, target.options)
     require_hosts(hosts)
     return asyncio.run(_diagnose(hosts, target.plan))
@@ -68,7 +68,7 @@ async def _diagnose(hosts: Hosts, plan: Plan | None) -> list[DoctorCheck]:
 
 
 class _HostAgent:
-    """An agent on a host that answers questions, one after the other."""
+    """An agent on a host that answers requests, one after the other."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
@@ -77,13 +77,13 @@ class _HostAgent:
         self._agent: Agent | None = None
 
     async def open(self) -> tuple[str, FactsAnswer]:
-        """Reach the host and start an agent there; return its address and what it has."""
+        """Connect to the host and start an agent there; return its address and facts."""
         self._shell = await connect(self.host.name, config=self._hosts.config)
         self._agent = await open_agent(self._shell, self._hosts)
         return self._shell.address, await self.ask("facts", FactsAnswer, folder=runs_folder(self._hosts))
 
     async def ask(self, do: str, kind: type[T], **words: object) -> T:
-        """Return the answer to a question; raise EngineError if there is none, or it is an error."""
+        """Return the answer to a request; raise EngineError if there is none, or it is an error."""
         assert self._agent
         return await self._agent.ask({"do": do, **words}, kind)
 
@@ -96,7 +96,7 @@ class _HostAgent:
 
 
 async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
-    """Return what is known of one host by itself."""
+    """Return the report of one host."""
     packages = PACKAGES[plan.framework] if plan else ()
     try:
         address, facts = await agent.open()

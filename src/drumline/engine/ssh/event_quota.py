@@ -1,4 +1,4 @@
-"""How many events a host may add to a run's journal by itself: a few at once, and then one now and then."""
+"""A limit for the events that a host may add to a run's journal: a few at once, and then one at intervals."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ _SECONDS_EACH = 10.0
 
 
 class EventQuota:
-    """Counts what one host has sent without being asked."""
+    """Counts the events that one host has sent without a request."""
 
     def __init__(self, now: float) -> None:
         self._left = float(_AT_ONCE)
         self._at = now
 
     def take(self, now: float) -> float:
-        """Return 0.0 if one more is allowed now, else after how many seconds it is."""
+        """Return 0.0 if one more event is allowed now, else the seconds until it is."""
         self._left = min(_AT_ONCE, self._left + (now - self._at) / _SECONDS_EACH)
         self._at = now
         if self._left < 1:

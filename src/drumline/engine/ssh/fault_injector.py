@@ -25,7 +25,7 @@ class SshFaultInjector:
         """Return why a fault is not possible: networks of hosts cannot be cut."""
         del plan
         if fault is Fault.CUT:
-            return "the network of a host is not cut from here: others may use it"
+            return "the network of a host cannot be cut: other programs may use it"
         return None
 
     def inject(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:

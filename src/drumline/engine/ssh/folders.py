@@ -1,4 +1,4 @@
-"""Folders of a run on hosts: what of the project is sent there, and where what they write is fetched to."""
+"""Folders of a run on hosts: the parts of the project that are sent there, and the targets of fetched output."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def read_origin(run_dir: Path) -> Origin | None:
 
 
 def refuse_output_among_code(plan: Plan) -> None:
-    """Raise InputError if hosts would be given what another host wrote in the folder of the project or above it.
+    """Raise InputError if hosts would receive files that another host wrote in the project's folder or above it.
 
     A host could then replace the code that runs on the others.
     """
@@ -55,7 +55,7 @@ def folder_warnings(plan: Plan, site: Site) -> Sequence[str]:
 
 
 def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:
-    """Return where this machine has what is fetched: in the project as the spec says, else in the run's own folder.
+    """Return the folders for fetched files on this machine: in the project as the spec says, else in the run's folder.
 
     It is never the project's own folder or one outside of it, since hosts choose the files there.
     """

@@ -1,4 +1,4 @@
-"""A helper on its hosts: a part on each, and the orders of each."""
+"""A helper on its hosts: its state on each, and the orders to each."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _HOSTS = "hosts"  # in its trace: its hosts
 
 
 class HelperPart:
-    """A helper on one host: its log as it is there, and its end."""
+    """A helper on one host: its log, and its end."""
 
     def __init__(self, folder: Path, host: str) -> None:
         self.host = host
         self.file = folder / f"{LOG}.{host.replace('/', '_')}"
         self.kill_at: float | None = None
         self.exit: Exit | None = None
-        self.begins = False  # the host has all that it needs
-        self.is_late = False  # it began after the end on all other hosts was reported
+        self.begins = False  # the host has all files that it needs
+        self.is_late = False  # it started after the end on all other hosts was reported
 
     @property
     def offset(self) -> int:
@@ -48,23 +48,23 @@ class Helper(Tracked):
         self.end = read_end(folder)
 
     def note_hosts(self, hosts: Iterable[str]) -> None:
-        """Record on which hosts it is."""
+        """Record its hosts."""
         note(self.folder, {_HOSTS: list(hosts)})
 
     @property
     def is_active(self) -> bool:
-        """Return whether it runs on a host, or is about to, as far as is known."""
+        """Return whether it runs or is about to start on a host, as far as is known."""
         return self.end is None or any(part.is_late and part.exit is None for part in self.parts.values())
 
     def is_done_on(self, host: str) -> bool:
-        """Return whether it has succeeded on this host; on those that were there in time, it has once all have."""
+        """Return whether it has succeeded on this host; on hosts that took part from the start, once it has on all."""
         part = self.parts.get(host)
         if part is None or self.end is None or not self.end.exit.ok:
             return False
         return not part.is_late or bool(part.exit and part.exit.ok)
 
     def waits_on(self, host: str) -> bool:
-        """Return whether it works on this host, or is about to."""
+        """Return whether it runs or is about to start on this host."""
         part = self.parts.get(host)
         return part is not None and part.exit is None and (self.end is None or part.is_late)
 

@@ -1,7 +1,7 @@
-"""The helpers of a run, each on every host at once: it is reported as one, and its log has the lines of all hosts.
+"""The helpers of a run, each on all hosts at the same time: it is reported as one, with the log lines of all hosts.
 
-An environment and a data folder are of one host, unless hosts share a folder; then one host makes it, and the others
-find it. The first that fails ends the others. A host that connects while they work, or later, does the same work.
+Each host has its own environment and data folders, unless hosts share a folder; then one host makes them, and the
+others find them. The first failure ends the helper on all hosts. A host that connects later runs the same helpers.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class PartEnded(Record):
 
     host: str
     exit: Exit
-    is_late: bool = False  # it began after the end on all other hosts was reported
+    is_late: bool = False  # it started after the end on all other hosts was reported
     to_stop: frozenset[str] = frozenset()  # other hosts, on which it has to stop
 
 
 class Helpers:
-    """Knows the helpers of one run, by name in the order in which they work; reports their starts and ends."""
+    """Stores the helpers of one run, by name in the order in which they run; reports their starts and ends."""
 
     def __init__(
         self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent, names: Sequence[ReplicaId] = ()
@@ -54,7 +54,7 @@ class Helpers:
             self._tracker.find(done)
 
     def begin(self, incarnation: Incarnation, hosts: Sequence[str]) -> Sequence[str]:
-        """Begin a helper on these hosts, or on those where it is; return the hosts that need the project first."""
+        """Begin a helper on these hosts, or on its recorded ones; return the hosts that need the project first."""
         helper = self._tracker.find(incarnation)
         if not helper.has_begun:
             helper.has_begun = True
@@ -68,12 +68,12 @@ class Helpers:
         return (self._tracker.get(incarnation) or Helper(incarnation, self._run_dir / incarnation.folder)).has_begun
 
     def join(self, host: str) -> Incarnation | None:
-        """Return the next helper that has to work on a host which was away before; None if there is none now."""
+        """Return the next helper that has to run on a host that was not connected before; None if there is none now."""
         for helper in self._latest():
             if helper.is_done_on(host):
                 continue
             if host in helper.parts or (helper.end and not helper.end.exit.ok):
-                return None  # it works there now, or has failed
+                return None  # it runs there now, or has failed
             part = helper.parts[host] = HelperPart(helper.folder, host)
             part.is_late = helper.end is not None
             if not part.is_late:
@@ -82,7 +82,7 @@ class Helpers:
         return None
 
     def unready(self, host: str) -> str:
-        """Return why a host that was away lacks what the others prepared; "" if it does not."""
+        """Return why a host that was not connected is not prepared yet; "" if it is."""
         for helper in self._latest():
             if helper.end and helper.end.exit.ok and not helper.is_done_on(host):
                 part, name = helper.parts.get(host), helper.id.replica
@@ -91,30 +91,30 @@ class Helpers:
         return ""
 
     def has_failed(self, host: str) -> bool:
-        """Return whether a helper has failed on a host that came late."""
+        """Return whether a helper has failed on a host that connected late."""
         parts = [helper.parts[host] for helper in self._latest() if host in helper.parts]
         return any(part.is_late and part.exit and not part.exit.ok for part in parts)
 
     def _latest(self) -> list[Helper]:
-        """Return the last incarnation of each helper that has had one."""
+        """Return the last incarnation of each helper that was started."""
         begun = [helper for helper in self._tracker if helper.has_begun]
         last = {helper.id.replica: helper for helper in sorted(begun, key=lambda each: each.id.incarnation)}
         return [last[name] for name in self._names if name in last]
 
     def go(self, incarnation: Incarnation, host: str, plan: str) -> bool:
-        """Begin it on this host with this plan; return whether it may begin on all hosts now."""
+        """Record that it may start on this host, with this plan; return whether it may start on all hosts now."""
         helper = self._tracker.find(incarnation)
         helper.plans[host] = plan
         helper.parts[host].begins = True
         return all(part.begins for part in helper.parts.values())
 
     def fail(self, incarnation: Incarnation, message: str) -> None:
-        """Report that it cannot begin on any host."""
+        """Report that it cannot start on any host."""
         for helper in self._tracker.ask([incarnation]):
             self._end(helper, Exit(message=message))
 
     def refuse(self, incarnation: Incarnation, host: str, message: str) -> PartEnded | None:
-        """Note that it cannot begin on this host."""
+        """Record that it cannot start on this host."""
         return self.end_part(self._tracker.find(incarnation), host, Exit(message=message))
 
     def stop(self, incarnation: Incarnation, grace_seconds: float) -> frozenset[str]:
@@ -145,13 +145,13 @@ class Helpers:
             yield from helper.orders(host, self._loop.time())
 
     def given(self, incarnation: Incarnation, host: str) -> Helper | None:
-        """Return a helper if this host was ordered to begin it, else None."""
+        """Return a helper if this host was ordered to start it, else None."""
         helper = self._tracker.get(incarnation)
         part = helper.parts.get(host) if helper else None
         return helper if part and part.begins else None
 
     def write(self, host: str, helper: Helper, piece: LogPiece) -> None:
-        """Append a piece to the log of its host, and its whole lines to the log of all hosts."""
+        """Append a piece to the log of its host, and its complete lines to the log of all hosts."""
         part = helper.parts[host]
         known = part.offset - piece.at
         if known < 0:
@@ -176,7 +176,7 @@ class Helpers:
         found: list[PartEnded] = []
         for helper in self._tracker:
             if helper.end and helper.waits_on(host):
-                del helper.parts[host]  # it begins again when the host is back
+                del helper.parts[host]  # it starts again when the host has connected again
                 found.append(PartEnded(host, exit_, is_late=True))
             elif host in helper.parts and (ended := self.end_part(helper, host, exit_)):
                 found.append(ended)
@@ -187,7 +187,7 @@ class Helpers:
         return (helper.folder for helper in self._tracker if helper.is_active)
 
     def waits(self, incarnation: Incarnation, host: str) -> bool:
-        """Return whether it is to begin on this host, which is not ready for it."""
+        """Return whether it is to start on this host, which is not ready for it."""
         helper = self._tracker.get(incarnation)
         return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
 
@@ -213,7 +213,7 @@ class Helpers:
                     yield Incarnation(name, 0, int(number or 0))
 
     def end_part(self, helper: Helper, host: str, exit_: Exit) -> PartEnded | None:
-        """Note that a helper has ended on one host, and report its end if that was the last; None if it had ended."""
+        """Record that a helper has ended on one host, and report its end if that was the last; None if it had ended."""
         if not helper.waits_on(host):
             return None
         part = helper.parts[host]
@@ -247,9 +247,10 @@ class Helpers:
 
 
 def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan for hosts that prepare: with the secrets of what is prepared, which are this machine's.
+    """Return the plan for hosts that run helpers, with the secrets of helpers, which are those of this machine.
 
-    Variables of replicas are left out: each is for the hosts of that replica. Raise EngineError without a secret.
+    Variables of replicas are left out: they are only for the hosts of these replicas. Raise EngineError without a
+    secret.
     """
 
     def value(value: Value) -> Value:
@@ -273,7 +274,7 @@ def _first_failure(parts: Iterable[HelperPart]) -> Exit:
 
 
 def _on(host: str, message: str) -> str:
-    """Return the message with the name of the host, unless that is in it."""
+    """Return the exit with the name of the host in its message."""
     if host in re.findall(r"[\w.@-]+", message):
         return message
     return f"{message}, on {host}" if message else f"on {host}"

@@ -1,4 +1,4 @@
-"""The placement of an attempt on hosts: the plan that each host gets, and what the hosts answered."""
+"""The placement of an attempt on hosts: the plan that each host receives, and the places that hosts answered."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from drumline.runtime.private import make_folder, write_file
 
 
 class HostPlacement(Record):
-    """The host of each replica of an attempt, as ssh knows it, and its place there."""
+    """The host of each replica of an attempt, as named for ssh, and its place there."""
 
     hosts: Mapping[ReplicaId, str]
     places: Placement
 
 
 def host_plan(plan: Plan, base: str) -> Plan:
-    """Return the plan for the local engine of one host, which has its runs in the folder `base`.
+    """Return the plan for the local engine of one host; `base` is its folder of runs.
 
     The name of its run is unique among all launching machines.
     """
@@ -36,18 +36,18 @@ def host_plan(plan: Plan, base: str) -> Plan:
     own = for_local(plan).replace(run=f"{plan.run}.{hosts.unique}", engine="local", data=data)
     if hosts.shared is None:
         return own.replace(output=output)
-    # Paths in the spec are relative to the shared folder: each host has a project folder of its own.
+    # Paths in the spec are relative to the shared folder, since each host has its own project folder.
     checkpoint = plan.checkpoint and _of_project(plan, hosts.shared, plan.checkpoint)
     return own.replace(output=_of_project(plan, hosts.shared, output), checkpoint=checkpoint)
 
 
 def _of_project(plan: Plan, base: str, path: str) -> str:
-    """Return a path of the spec in a folder for this project that outlasts runs."""
+    """Return a path of the spec in a folder of this project that is kept between runs."""
     return posixpath.normpath(posixpath.join(base, plan.project.replace("/", "_"), path))
 
 
 def _lasting(plan: Plan, data: Data, base: str) -> Data:
-    """Return data with a path that the next run finds, if it is prepared once for all runs."""
+    """Return data with a path that is kept between runs, if it is prepared once for all runs."""
     is_prepared = data.variable in {each.variable for each in plan.preparations}
     if not is_prepared or data.path.startswith("/"):
         return data
@@ -55,14 +55,14 @@ def _lasting(plan: Plan, data: Data, base: str) -> Data:
 
 
 def merge_placements(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: Mapping[str, str]) -> HostPlacement:
-    """Return the placement of all replicas from that of each host."""
+    """Return the placement of all replicas from the answers of the hosts."""
     hosts = {replica: host for host, places in parts.items() for replica in places}
     found = {replica: place for places in parts.values() for replica, place in places.items()}
     return HostPlacement(hosts, {each: place.replace(host=addresses[hosts[each]]) for each, place in found.items()})
 
 
 def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, Place]:
-    """Return the places of exactly the replicas that a host was asked about; raise ValueError for others."""
+    """Return the places of exactly the replicas that a host was asked to place; raise ValueError for others."""
     wanted = {str(replica.id): replica.id for replica in asked.replicas}
     if other := places.keys() - wanted.keys():
         raise ValueError(f"a place for {min(other)[:50]!r}, which was not requested")
@@ -75,7 +75,7 @@ def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, P
 
 
 def _places_from_data(data: Mapping[str, Any]) -> dict[ReplicaId, Place]:
-    """Read places that this machine has written."""
+    """Read places that this machine has stored."""
     return {ReplicaId.parse(name): from_data(Place, place) for name, place in data.items()}
 
 

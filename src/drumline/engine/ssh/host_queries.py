@@ -1,4 +1,4 @@
-"""Queries to all hosts at once; a host that does not answer at once is left out."""
+"""Concurrent queries to all hosts; a host that does not answer in time is left out."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from drumline.runtime.keeper import now
 T = TypeVar("T")
 M = TypeVar("M", Usage, WorkSample)
 
-_ANSWER_SECONDS = 1.0  # that a host may take
+_ANSWER_SECONDS = 1.0  # for an answer of a host
 _SILENT_SECONDS = 8.0  # an idle host is asked every five seconds
 _STACKS_SECONDS = 30.0
 
 
 class HostQueries:
-    """Asks the hosts on which replicas run; what they answer of others is dropped by the receiver."""
+    """Asks the hosts on which replicas run; the receiver drops answers about other replicas."""
 
     patience_seconds = _ANSWER_SECONDS
 
@@ -39,7 +39,7 @@ class HostQueries:
         self._receiver = receiver
 
     async def usage(self, *, watched: bool) -> list[Usage]:
-        """Return what all replicas use, and what those have used that have ended since."""
+        """Return the usage of all replicas, also of those that have ended since the last call."""
         found = []
         for connection, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
             for incarnation, each in _by_incarnation(answer.usage).items():
@@ -48,7 +48,7 @@ class HostQueries:
         return [*found, *self._replicas.used()]
 
     async def work_samples(self) -> list[WorkSample]:
-        """Return what all replicas have done so far."""
+        """Return the work of all replicas so far."""
         answers = await self._ask_all({"do": "work_samples"}, WorkSamplesAnswer)
         return [
             each
@@ -58,7 +58,7 @@ class HostQueries:
         ]
 
     async def sockets(self) -> list[Sockets]:
-        """Return on which ports replicas listen, and where they are connected."""
+        """Return the ports on which replicas listen, and the addresses of their connections."""
         found: list[Sockets] = []
         for connection, answer in await self._ask_all({"do": "sockets"}, SocketsAnswer):
             living = {each.id.replica for each in self._replicas.of(connection.host.name)}
@@ -84,7 +84,7 @@ class HostQueries:
         return [each for each in await asyncio.gather(*map(ask, connections)) if each]
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have hosts save the stacks of these; return when they are fetched, from hosts that answer."""
+        """Have hosts save the stacks of these; return when the stacks are fetched from the hosts that answer."""
         known = [kept for incarnation in incarnations if (kept := self._replicas.get(incarnation)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:

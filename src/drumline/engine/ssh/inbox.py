@@ -22,7 +22,7 @@ class Received(Record):
 
 
 class Prepared(Record):
-    """A host that was away at first has run the helpers that it missed, or cannot run them, with a warning."""
+    """A host that connected late has run the helpers that it missed, or cannot run them, with a warning."""
 
     host: str
     warning: str = ""

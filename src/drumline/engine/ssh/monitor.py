@@ -1,4 +1,4 @@
-"""Which hosts are silent, which are lost, and which are unverified.
+"""Detect hosts that are silent, lost or unverified.
 
 On an unverified host, something may run that was reported to have ended; these hosts are stored on disk.
 """
@@ -24,12 +24,12 @@ from drumline.words import format_duration
 
 LOOK_SECONDS = 0.5
 _SILENT_SECONDS = 5.0
-_REPORT_SECONDS = 60.0  # for a host that answers, to report that a process is gone that it was told to kill
-_ASLEEP_SECONDS = 3.0  # between two checks: this machine was suspended, or had no time for this process
+_REPORT_SECONDS = 60.0  # for a connected host to report the end of a process that it was told to kill
+_ASLEEP_SECONDS = 3.0  # between two checks: this machine was suspended, or too busy for this process
 
 
 class HostSilent(Record):
-    """A host with replicas has not answered for a while, as the warning says."""
+    """A host with replicas has not answered for a while; `warning` describes it."""
 
     warning: str
 
@@ -58,16 +58,16 @@ class HostMonitor:
         self._connections = connections
         self._replicas = replicas
         self._helpers = helpers
-        self._silent: set[str] = set()  # as was reported
+        self._silent: set[str] = set()  # it was reported
         self._looked_at = self._awake_since = moment
         self.lost: set[str] = set()
         known = unverified_from_text(self._file.read_text()) if self._file.exists() else ()
         self.unverified = {each.host for each in known}
 
     def check(self, moment: float) -> Iterator[HostSilent | HostLost]:
-        """Yield what is new about hosts; nothing while no host has a replica or a helper."""
+        """Yield new events about hosts; nothing while no host has a replica or a helper."""
         if moment - self._looked_at >= _ASLEEP_SECONDS:
-            self._awake_since = moment  # hosts may have sent something that was not read yet
+            self._awake_since = moment  # messages of hosts may not be read yet
         self._looked_at = moment
         used = {host for host in self._connections if self._replicas.of(host) or self._helpers.living(host)}
         for host in self._connections if used else ():
@@ -81,7 +81,7 @@ class HostMonitor:
         elif connection.is_broken:
             how = "is not used any more"
         elif self._is_overdue(host, moment):
-            how = f"has not reported the end of what was killed within {format_duration(self._overdue_seconds)}"
+            how = f"has not reported the end of killed processes within {format_duration(self._overdue_seconds)}"
         else:
             if silent >= _SILENT_SECONDS and host not in self._silent and is_used:
                 self._silent.add(host)
@@ -95,7 +95,7 @@ class HostMonitor:
 
     @property
     def _overdue_seconds(self) -> float:
-        """Return how long after a kill its end is waited for: at least until an unreachable host is lost."""
+        """Return how long after a kill to wait for the end: at least until an unreachable host is lost."""
         return self._hosts.lost_seconds + _REPORT_SECONDS
 
     def _is_overdue(self, host: str, moment: float) -> bool:
@@ -114,25 +114,25 @@ class HostMonitor:
     def _describe_lost(self, host: str, how: str) -> HostLost:
         lease = self._hosts.lease_seconds
         ends = f"; what runs there ends by itself within {format_duration(lease)}" if lease else ""
-        trouble = self._connections[host].trouble  # of one that is only away, nothing more is known
+        trouble = self._connections[host].trouble  # otherwise it is only not connected, and nothing more is known
         why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
         return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))
 
     def note_connected(self, host: str) -> str:
-        """Note that a host answers; return a message if it was reported to be silent, else nothing."""
+        """Record that a host answers; return a message if it was reported to be silent, else None."""
         was_silent = host in self._silent
         self._silent.discard(host)
         self.lost.discard(host)
         return f"{host} answers again" if was_silent else ""
 
     def mark_verified(self, host: str) -> None:
-        """Note that a host has confirmed that nothing runs there that should not."""
+        """Record that a host has confirmed that no process runs there that should not."""
         self._write_unverified(self.unverified - {host})
 
     def note_end(self, utc_seconds: float) -> None:
-        """Note that the run is over: by when what runs on unverified hosts ends by its lease.
+        """Record that the run is over, and until when processes on unverified hosts may run, by their lease.
 
-        What was sent last may be on its way for as long as an agent there waits for a silent connection.
+        The last lease may arrive there as late as an agent waits for a silent connection.
         """
         lease = self._hosts.lease_seconds
         if lease is not None and self.unverified:

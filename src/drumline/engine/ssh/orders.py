@@ -1,6 +1,6 @@
-"""Orders to hosts: each host gets all its orders whenever it answers. An order may be sent twice.
+"""Orders to hosts: a host receives all its orders whenever it connects. An order may be sent twice.
 
-Ends are held back while a host has not yet done what it was told: it may know of an earlier one.
+Reports of ends are held back while a host has not carried out its orders: it may know of an earlier end.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Orders:
         self._report = report
 
     def send(self, host: str) -> None:
-        """Begin to send a host all its orders; one that does not answer gets them when it does."""
+        """Begin to send a host all its orders; a host that does not answer receives them when it connects."""
         number = self.hold(host)
         if self._connections[host].is_up:
             self._tasks.begin(self._send(host, number))
@@ -58,7 +58,7 @@ class Orders:
             self._replicas.tracker.release(host, number)
 
     async def send_all(self, host: str, orders: Sequence[Order]) -> bool:
-        """Send a host these; return whether it received all: if not, they are sent again when it answers."""
+        """Send a host these; return whether it received all: if not, they are sent again when it connects."""
         for order in orders:
             try:
                 await self._connections[host].ask(order, Done)
@@ -69,13 +69,13 @@ class Orders:
         return True
 
     def hold(self, host: str) -> int:
-        """Hold ends back for a host that gets orders, for a limited time; return the number of the hold."""
+        """Hold reports of ends back, for a limited time, for a host that receives orders; return the hold's number."""
         number = self._replicas.tracker.hold(host)
         self._tasks.begin(self._release_in_time(host, number))
         return number
 
     async def _release_in_time(self, host: str, number: int) -> None:
-        """Release a hold after a while; later where the host is connected, and about to answer."""
+        """Release a hold after a while; later if the host is connected and about to answer."""
         tracker = self._replicas.tracker
         for _ in range(round(LONGEST_HOLD_SECONDS / _PATIENCE_SECONDS)):
             await asyncio.sleep(_PATIENCE_SECONDS)

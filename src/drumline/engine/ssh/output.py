@@ -1,4 +1,4 @@
-"""The output of a run on hosts: on the chief's host while it writes, and here once it is fetched."""
+"""The output of a run on hosts: on the chief's host while it writes, and on this machine once it is fetched."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from drumline.run.origin import Origin
 
 T = TypeVar("T")
 
-_TRIES = 4  # for what changes all the time; the last time it is taken as it is, as `cp` would
+_TRIES = 4  # for files that change all the time; the last time they are copied as they are, like `cp`
 
 
 class HostsOutput:
-    """What a run has written on its hosts."""
+    """The output of a run on its hosts."""
 
     def __init__(self, run_output: RunOutput) -> None:
         self._plan = run_output.plan
@@ -47,7 +47,7 @@ class HostsOutput:
         self._origin = read_origin(run_output.run_dir)
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in the chief's output, by the user's own `ssh`; once that is fetched, in the folder here."""
+        """Run a command in the chief's output, by the user's own `ssh`; in the local folder if it is fetched."""
         origin = self._there
         if origin.is_whole:
             return self._here.run_command(argv)
@@ -65,7 +65,7 @@ class HostsOutput:
         return subprocess.run(words, check=False).returncode
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Copy from the chief's host; what was fetched, or if the host does not answer, from this machine."""
+        """Copy from the chief's host, or from this machine what was fetched or if the host does not answer."""
         origin = self._there
         if origin.is_whole and not posixpath.isabs(path):
             return self._here.fetch(path, into)
@@ -100,7 +100,7 @@ class HostsOutput:
             return [f"{error.message}; this is what was fetched before", *self._here.fetch(path, into)]
 
     def put(self, source: Path, path: str) -> None:
-        """Copy to the chief's host, and to the folder here, which is laid out where the next chief is."""
+        """Copy to the chief's host, and to the local folder, which is sent to the next chief."""
         if not os.path.lexists(source):
             raise InputError(f"there is no {source}")
         origin = self._there
@@ -119,7 +119,7 @@ class HostsOutput:
             copy(source, self._folder / path, trusted=True)
 
     def remove_files(self) -> None:
-        """Remove the run's folder on all hosts; raise EngineError with all that could not be removed."""
+        """Remove the run's folder on all hosts; raise EngineError with all folders that could not be removed."""
         folder = f"{runs_folder(self._hosts)}/runs/{self._hosts.unique}"
         message = {"do": "remove", "paths": [folder]}
 

@@ -1,4 +1,4 @@
-"""Place replicas on the hosts that answer: hosts are chosen here; each host chooses ports and GPUs."""
+"""Place replicas on the hosts that answer: this machine assigns hosts; each host chooses ports and GPUs."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class HostMustWait(MustWait):
 class PlacementRequest(Record):
     """The plan to place, the connections to its hosts, and the `lost` hosts, which are not waited for.
 
-    `unready` hosts lack what was prepared on the others, by a description, and prepare it when they answer, except
-    those on which that `failed`.
+    `unready` has a description for each host that lacks preparations of the others; it prepares when it answers, unless
+    that has `failed`.
     """
 
     plan: Plan
@@ -50,7 +50,7 @@ class PlacementRequest(Record):
 
     @property
     def waits_for(self) -> str:
-        """Return the hosts that it waits for, in words."""
+        """Return a description of the hosts that it waits for."""
         silent = self._silent
         why = [connection.trouble.message for connection in silent if connection.trouble]
         words = f" ({listed(why)})" if why else ""
@@ -64,7 +64,7 @@ class PlacementRequest(Record):
 
     @property
     def is_slow(self) -> bool:
-        """Return whether all hosts are connected, though not all have answered."""
+        """Return whether all hosts are connected, but not all have answered."""
         return not self._silent
 
     @property
@@ -77,7 +77,7 @@ class PlacementRequest(Record):
         ]
 
     async def place(self, attempt: int) -> tuple[HostPlacement, list[str]]:
-        """Place all replicas; raise HostMustWait if a host has no room yet, InputError if there will be none."""
+        """Place all replicas; raise HostMustWait if a host has no free resources yet, InputError if it never will."""
         for _ in range(_TRIES):
             try:
                 return await self._place(attempt)
@@ -90,7 +90,7 @@ class PlacementRequest(Record):
         hosts = self._assign(facts, away)
         warnings = [f"{self._why_not(name)}; the run starts without {name}" for name in away]
         parts = {}
-        for host in sorted(set(hosts.values())):  # in one order, so that no two runs wait for each other
+        for host in sorted(set(hosts.values())):  # always in the same order, so that no two runs wait for each other
             own = host_plan(part_of(self.plan, self.connections[host].host, hosts), facts[host].base)
             question = {"do": "place", "plan": plan_to_json(own), "attempt": attempt}
             try:

@@ -12,10 +12,10 @@ from drumline.record import Record
 
 
 class Host(Record):
-    """A host, as ssh knows it; what the spec does not set is None until the host is asked."""
+    """A host, as named for ssh; values that the spec does not set are None until the host is asked."""
 
     name: str
-    address: str | None = None  # that its peers use
+    address: str | None = None  # the address that its peers use
     port: int | None = None  # the first of its training ports
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -23,7 +23,7 @@ class Host(Record):
 
     @property
     def reached_at(self) -> str:
-        """Return the address for its peers; if it is not known, the name that ssh has for it."""
+        """Return the address for its peers; if it is not known, its name for ssh."""
         return self.address or self.name.rpartition("@")[2]
 
 
@@ -35,19 +35,19 @@ class Hosts(Record):
     """
 
     all: tuple[Host, ...] = ()
-    unique: str = ""  # a few random letters that keep folders of two runs apart; empty in what is rendered for a number
+    unique: str = ""  # a few random letters that make folders of two runs distinct; empty in `render`
     user: str = ""
     config: str | None = None  # the file that ssh reads instead of the user's own
     folder: str | None = None  # of all runs on each host; None is the usual one there
     python: str = "python3"
     shared: str | None = None  # a folder that they have in common
     lost_seconds: float = 60.0
-    lease_seconds: float | None = 300.0  # None is for ever
+    lease_seconds: float | None = 300.0  # None: unlimited
     pins: Mapping[str, str] = MappingProxyType({})  # the host that a replica has to be on, by the replica's id
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names, as ssh knows them, in the order of the spec."""
+        """Return the names for ssh, in the order of the spec."""
         return tuple(host.name for host in self.all)
 
     @property
@@ -66,7 +66,7 @@ def require_hosts(hosts: Hosts) -> None:
 
 
 def host_warnings(hosts: Hosts) -> Iterator[str]:
-    """Yield warnings about what differs from a run on one machine."""
+    """Yield warnings about differences from a run on one machine."""
     if not hosts.keeps_together:
         yield (
             f"OUTPUT_DIR is not shared: each of {len(hosts.all)} hosts has its own, and the chief's is fetched back;"

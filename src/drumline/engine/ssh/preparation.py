@@ -1,4 +1,4 @@
-"""Helpers on all hosts that answer, and later on those that were away meanwhile."""
+"""Helpers on all hosts that answer, and later on those that connect late."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _HINDERED_SECONDS = 1.0  # that other hosts wait for one that cannot be reached
 
 
 class Preparation:
-    """Brings the project to hosts and runs the helpers of a run there, in tasks.
+    """Sends the project to hosts and runs the helpers of a run there, in tasks.
 
-    What becomes of a host that came late is put in the inbox.
+    The result of a host that connected late is put into the inbox.
     """
 
     def __init__(
@@ -67,12 +67,12 @@ class Preparation:
             self._tasks.begin(self._find_hosts(plan, helper))
 
     def stop(self, helper: Incarnation, grace_seconds: float) -> None:
-        """Stop a helper on all hosts where it runs or was about to."""
+        """Stop a helper on all hosts where it runs or is about to start."""
         self._awaiting_hosts.discard(helper)
         self._send_orders(self._helpers.stop(helper, grace_seconds))
 
     def join(self, host: str) -> bool:
-        """Run the next helper on a host that was away when it began; return False if there is none."""
+        """Run the next helper on a host that was not connected when it began; return False if there is none."""
         helper = self._helpers.join(host)
         if helper is None:
             return False
@@ -85,7 +85,7 @@ class Preparation:
         return True
 
     def end_part(self, ended: PartEnded | None) -> None:
-        """Act on the end of a helper on one host: stop the others, or go on with a host that came late."""
+        """Handle the end of a helper on one host: stop the others, or continue with a host that connected late."""
         if ended is None:
             return
         self._send_orders(ended.to_stop)
@@ -106,20 +106,20 @@ class Preparation:
         try:
             hosts = await find_answering(self._connections, hosts_of(plan).lost_seconds)
         except EngineError as error:
-            if helper in self._awaiting_hosts:  # else it was stopped before it began
+            if helper in self._awaiting_hosts:  # else it was stopped before it started
                 self._awaiting_hosts.discard(helper)
                 self._helpers.fail(helper, error.message)
             return
         if helper in self._awaiting_hosts:
             self._awaiting_hosts.discard(helper)
-            self._begin(plan, helper, [host for host in hosts if not self._helpers.unready(host)])  # the others join
+            self._begin(plan, helper, [host for host in hosts if not self._helpers.unready(host)])  # others join later
 
     def _begin(self, plan: Plan, helper: Incarnation, hosts: Sequence[str]) -> None:
         for host in self._helpers.begin(helper, hosts):
             self._tasks.begin(self._work(plan, helper, host))
 
     async def _work(self, plan: Plan, helper: Incarnation, host: str) -> None:
-        """Bring a host the project, then order it to begin."""
+        """Send a host the project, then order it to start the helper."""
         connection = self._connections[host]
         is_wanted = partial(self._helpers.waits, helper, host)
         try:

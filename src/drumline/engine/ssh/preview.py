@@ -11,7 +11,7 @@ from drumline.engine.ssh.host_placement import host_plan
 from drumline.engine.ssh.plan_options import Hosts, host_warnings, hosts_of, require_hosts, with_hosts
 from drumline.plan.types import Launch, LaunchValue, Place, Placement, Plan, ReplicaId, Shared
 
-_HOME = "~/"  # its full path is not known without asking the host
+_HOME = "~/"  # its absolute path is known to the host only
 _USUAL = f"{_HOME}.local/share/drumline"
 
 
@@ -33,7 +33,7 @@ def preview_placement(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]
 
 
 def preview_hosts(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
-    """Return the host of each replica, by what the plan says of the hosts."""
+    """Return the host of each replica, from the resources in the plan."""
     return assign(plan, {host.name: usable_resources(host) for host in hosts.all})
 
 

@@ -1,4 +1,4 @@
-"""Check the hosts of a plan before a run is created: all at once."""
+"""Check the hosts of a plan before a run is created: all concurrently."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def _reach_all(plan: Plan, checks: Sequence[_HostCheck]) -> tuple[list[Hos
 
 
 class _HostCheck:
-    """An agent on a host for a few questions; collects errors instead of raising them."""
+    """An agent on a host for a few requests; collects errors instead of raising them."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
         self.host = host
@@ -51,14 +51,14 @@ class _HostCheck:
         self._agent: Agent | None = None
 
     async def open(self) -> None:
-        """Connect, start an agent there, and ask it what the host has."""
+        """Connect, start an agent there, and request the facts of the host."""
         try:
             self._shell = await connect(self.host.name, config=self._hosts.config)
             self._agent = await open_agent(self._shell, self._hosts, keep=True)
             question = {"do": "facts", "folder": runs_folder(self._hosts)}
             found = await self._agent.ask(question, FactsAnswer)
             self.facts = read_facts(found, self._shell.address)
-        except RefusedError as error:  # trying again changes nothing
+        except RefusedError as error:  # a retry does not help
             self.errors.append(InputError(error.message, hint=error.hint))
         except DrumlineError as error:
             self.errors.append(error)
@@ -89,7 +89,7 @@ class _HostCheck:
 
     @property
     def known(self) -> Host:
-        """Return the host as the spec describes it, completed by its own answer."""
+        """Return the host as in the spec, completed by its own answer."""
         own = self.resources
         address = self.host.address or (self.facts.address if self.facts else None)
         return self.host.replace(address=address, cpus=own.cpus, memory_bytes=own.memory_bytes, gpus=own.gpus)

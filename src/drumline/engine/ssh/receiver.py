@@ -1,7 +1,6 @@
-"""Accept reports of hosts: each only about the replicas that it was given.
+"""Accept reports of hosts: each only about its own replicas.
 
-What a host reports of replicas of other hosts, or of attempts in which it has no part, is dropped, and the user is
-warned once.
+Reports about replicas of other hosts, or about attempts in which a host has no part, are dropped with one warning.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _FOREIGN = "speaks of replicas or attempts that it was not given; that is ignore
 
 
 class ReplicaEnded(Record):
-    """A host reports the end of a replica that it was given, by the clock of this machine."""
+    """The reported end of a replica on a host, by the clock of this machine."""
 
     replica: HostReplica
     exit: Exit
@@ -46,7 +45,7 @@ class ReplicaEnded(Record):
 
 
 class Receiver:
-    """Checks reports and takes them in: logs and starts at once; an end, or room for an attempt, is returned."""
+    """Checks reports and handles them: logs and starts at once; an end, or room for an attempt, is returned."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Receiver:
         self._warned: set[tuple[str, str]] = set()
 
     def receive(self, host: str, report: Report) -> ReplicaEnded | PartEnded | RoomFound | None:
-        """Take in a report; return what the session has to act on."""
+        """Handle a report; return what the session has to act on."""
         match report:
             case LogPiece() | SmallFile():
                 self._write(host, report)
@@ -132,12 +131,12 @@ class Receiver:
         if usage and Incarnation.of(usage) != incarnation:
             self._warn_once(host, _FOREIGN)
             usage = None
-        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # by any clock, it has ended by now
+        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # it has ended by now, whatever the clocks
         replica = self._replicas.tracker.find(incarnation)
         return ReplicaEnded(replica, event.exit, at, by_our_clock(usage, skew) if usage else None)
 
     def _find_room(self, host: str, event: RoomFound) -> RoomFound | None:
-        """Return what a host reports no more often than it may; what comes too soon is received again later, once."""
+        """Return a report of room within the host's quota; one above it is received again later, once."""
         if not self._is_current(host, event.attempt) or (host, event) in self._delayed:
             return None
         if seconds := self._quota(host).take(self._loop.time()):
@@ -151,7 +150,7 @@ class Receiver:
         self._inbox.put_nowait(Received(host, EventReport(event)))
 
     def _is_current(self, host: str, attempt: int) -> bool:
-        """Return whether a host may report something of an attempt; of one that is over, it is only late."""
+        """Return whether a report is about the current attempt; one about an earlier attempt is only late."""
         if attempt == self._places.attempt and self._places.takes_part(host):
             return True
         if attempt == 0 and self._helpers.living(host):

@@ -1,4 +1,4 @@
-"""Where a run on hosts has files: its output, what stays when the run is removed, and hosts that were not reached."""
+"""The files of a run on hosts: its output, what remains when the run is removed, and unverified hosts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.words import format_duration
 
 
 def describe_output(run_output: RunOutput) -> str:
-    """Return where the output is: here if it was fetched, and from where."""
+    """Return a description of where the output is: on this machine if it was fetched, and from which host."""
     origin = read_origin(run_output.run_dir)
     if origin is None:
         return str(run_output.folder)
@@ -29,7 +29,7 @@ def describe_output(run_output: RunOutput) -> str:
 
 
 def remains(run_output: RunOutput) -> Iterator[str]:
-    """Yield what stays when the run is removed: an output that hosts share, or a folder that the spec names."""
+    """Yield what remains when the run is removed: an output that hosts share, or a folder that the spec names."""
     origin = read_origin(run_output.run_dir)
     if origin and origin.is_shared:
         yield f"its output stays in {origin.output_dir} on {origin.host}"
@@ -38,7 +38,7 @@ def remains(run_output: RunOutput) -> Iterator[str]:
 
 
 def unverified_hosts(run_output: RunOutput) -> Sequence[UnverifiedHost]:
-    """Return the hosts that could not be asked, at the end of the run, whether anything of it is left there."""
+    """Return the hosts that did not confirm, at the end of the run, that no process of it remains there."""
     try:
         text = (run_output.run_dir / UNREACHED).read_text()
     except FileNotFoundError:

@@ -1,8 +1,7 @@
 """The replicas of one run on all hosts, as this machine knows them.
 
-A host is believed only about the replicas that it was given. What hosts send comes in the order in which it happened
-there, an end after all of its log; a replica on a lost host is reported to have ended, and is ended there if the
-host ever answers again.
+Reports of a host are accepted only about its own replicas. They arrive in the order of the events, an end after the
+whole log. A replica on a lost host is reported to have ended, and is killed if the host ever connects again.
 """
 
 from __future__ import annotations
@@ -37,13 +36,13 @@ class HostReplica(Tracked):
         super().__init__(incarnation, folder)
         self.host = ""
         self.launch: Launch | None = None
-        self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host has the order, or gets it next
-        self.kill_at: float | None = None  # it is stopped, and killed by then
-        self.usage: Usage | None = None  # its total, until it is read
+        self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host has the order, or receives it next
+        self.kill_at: float | None = None  # when it is killed, if it was told to stop
+        self.usage: Usage | None = None  # its total usage, until it is read
 
     @property
     def note(self) -> str:  # type: ignore[override]
-        """Return where it runs, in words."""
+        """Return a note about where it runs."""
         return f"on {self.host}"
 
     @property
@@ -55,7 +54,7 @@ class HostReplica(Tracked):
 
 
 class HostReplicas:
-    """Knows where every incarnation is; what becomes of each is reported by `tracker`."""
+    """Stores the host of every incarnation; `tracker` reports their starts and ends."""
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self.tracker = ReplicaTracker(run_dir, HostReplica, loop, report)
@@ -66,7 +65,7 @@ class HostReplicas:
         return iter(self.tracker)
 
     def get(self, incarnation: Incarnation) -> HostReplica | None:
-        """Return what is known of an incarnation."""
+        """Return a known incarnation."""
         return self.tracker.get(incarnation)
 
     def given(self, incarnation: Incarnation, host: str) -> HostReplica | None:
@@ -117,7 +116,7 @@ class HostReplicas:
             self.end(each, exit_, self._loop.time())
 
     def write(self, replica: HostReplica, report: LogPiece | SmallFile) -> None:
-        """Write what a host has sent of a replica: a piece of its log, or a file beside that."""
+        """Write data that a host has sent about a replica: a piece of its log, or a file beside it."""
         make_folder(replica.folder)
         match report:
             case LogPiece():
@@ -126,7 +125,7 @@ class HostReplicas:
                 write_file(replica.folder / report.name, report.data)
 
     def used(self) -> Iterator[Usage]:
-        """Yield what those have used that have ended since the last call."""
+        """Yield the usage of replicas that have ended since the last call."""
         for each in self.tracker:
             if each.usage:
                 usage, each.usage = each.usage, None
@@ -134,7 +133,7 @@ class HostReplicas:
 
 
 def by_our_clock(usage: Usage, skew_seconds: float) -> Usage:
-    """Return what a host has measured, by the clock of this machine."""
+    """Return a measurement of a host with its times by the clock of this machine."""
     return usage.replace(
         at_seconds=usage.at_seconds - skew_seconds, started_seconds=usage.started_seconds - skew_seconds
     )

@@ -25,13 +25,13 @@ from drumline.run.usage import Usage
 HostEvent = ReplicaStarted | ReplicaExited | RoomFound | AttemptDelayed | EngineFailed | EngineWarned
 
 _FILES = (REPORT, ERROR, STACKS)
-_REASONS = ("", "LeaseOver")  # that a keeper writes; others are for this machine to conclude
+_REASONS = ("", "LeaseOver")  # reasons that a keeper records; others are found by this machine
 _NOTE_CHARS = 200
 _MOST_PID = (1 << 31) - 1
 
 
 class LogPiece(Record):
-    """Bytes of a replica's log, and where they begin in it."""
+    """Bytes of a replica's log, and their offset in it."""
 
     incarnation: Incarnation
     at: int
@@ -47,7 +47,7 @@ class SmallFile(Record):
 
 
 class EventReport(Record):
-    """An event; an end comes with what the replica had used."""
+    """An event; an exit has the usage of the replica."""
 
     event: HostEvent
     usage: Usage | None = None

@@ -1,7 +1,7 @@
 """One run on its hosts, inside its supervisor.
 
-What arrives from hosts is one stream of messages, read by one task. An order is not sent once but kept: whenever a
-host answers again, it gets all of its orders again, which changes nothing where they were carried out.
+Messages from all hosts are in one queue, read by one task. Orders are kept: whenever a host connects again, it receives
+all of its orders again; those that it has carried out change nothing.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ from drumline.run.rendezvous import Sockets
 from drumline.run.usage import Usage
 
 _SOON_SECONDS = 0.2
-_COLLECT_SECONDS = 600.0  # for what the chief wrote last to be fetched
+_COLLECT_SECONDS = 600.0  # to fetch the last output of the chief
 _COLLECT_GRACE_SECONDS = 30.0  # the same, for a chief that is stopped, and after a forced end
-_RELEASE_SECONDS = 60.0  # for all hosts to confirm that nothing is left
+_RELEASE_SECONDS = 60.0  # for all hosts to confirm that no process is left
 _CONNECT_SECONDS = 10.0  # for one that does not answer then
 _CONFIRM_SECONDS = 30.0  # for one that does
 
@@ -82,7 +82,7 @@ class SshSession:
         self._receiver = Receiver(connections, replicas, helpers, self.places, self._inbox, loop, report)
         self.host_queries = HostQueries(connections, replicas, self._receiver)
         self._waits_at: tuple[str, int] | None = None  # the host and the attempt that waits for room there
-        self._supplied: set[tuple[str, int]] = set()  # hosts that have all that an attempt needs
+        self._supplied: set[tuple[str, int]] = set()  # hosts that have all files that an attempt needs
         self._fetching: asyncio.Task[None] | None = None
         self._collecting: dict[Incarnation, asyncio.Task[None]] = {}
         for connection in connections.values():
@@ -91,11 +91,11 @@ class SshSession:
         tasks.begin(self._repeat(self._watch_hosts))
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the run on its hosts."""
+        """Return the events of the run on its hosts."""
         return self._events
 
     async def _repeat(self, step: Callable[[], Work]) -> None:
-        """Repeat a step, also after an error, which ends the run: the step is needed until then."""
+        """Repeat a step, also after an error: the error ends the run, but the step is needed until then."""
         try:
             while True:
                 await step()
@@ -104,7 +104,7 @@ class SshSession:
             raise
 
     async def _read_inbox(self) -> None:
-        """Act on the next message from a host."""
+        """Handle the next message from a host."""
         match await self._inbox.get():
             case Connected(host=host):
                 self._connect(host)
@@ -147,7 +147,7 @@ class SshSession:
             self._monitor.mark_verified(host)
 
     def _find_room(self, host: str) -> None:
-        """Report room for the attempt that waits for this host."""
+        """Report free resources for the attempt that waits for this host."""
         if self._waits_at and self._waits_at[0] == host:
             attempt, self._waits_at = self._waits_at[1], None
             self._receive(host, EventReport(RoomFound(attempt)))
@@ -171,9 +171,9 @@ class SshSession:
             self._events.put(EngineWarned(self.places.attempt, message))
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> PlacedAttempt:
-        """Have the hosts that answer claim what replicas need; raise MustWait if one has no room yet.
+        """Have the hosts that answer claim what replicas need; raise MustWait if one has no free resources yet.
 
-        Where an attempt is that is under way was recorded when it was placed: no host is asked for that.
+        The placement of an attempt that has begun is stored on this machine: no host is asked for it.
         """
         if keep and (known := self.places.get(attempt)):
             return PlacedAttempt(known.places)
@@ -193,7 +193,7 @@ class SshSession:
         return PlacedAttempt(placed.places, tuple(warnings))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that were not started before, after their hosts have what they need."""
+        """Start those that were not started before, after their hosts have the files that they need."""
         for problem in too_long_arguments(launches):
             raise EngineError(problem)
         if not launches:
@@ -251,7 +251,7 @@ class SshSession:
         """Report that a host cannot start these."""
         left = [each for each in replicas if each.end is None]
         if left:
-            self._events.put(EngineFailed(left[0].id.attempt, message))  # first: that is the cause
+            self._events.put(EngineFailed(left[0].id.attempt, message))  # first, since it is the cause
         for each in left:
             self._replicas.end(each, NEVER_STARTED, self._loop.time())
 
@@ -285,7 +285,7 @@ class SshSession:
             self._orders.send(host)
 
     def _end(self, ended: ReplicaEnded) -> None:
-        """Report an end; that of a chief which has succeeded, when all that it wrote is here."""
+        """Report an end; that of a chief that has succeeded after its output is fetched."""
         replica = ended.replica
         if replica.end is not None:
             return
@@ -300,7 +300,7 @@ class SshSession:
         self._replicas.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
 
     async def _collect(self) -> None:
-        """Fetch what the chief has written; an error is a warning and changes no end."""
+        """Fetch the output of the chief; an error is a warning and changes no end."""
         try:
             await self._sync.collect()
         except DrumlineError as error:
@@ -317,15 +317,15 @@ class SshSession:
         return chain(self._replicas.tracker.traces(), self._helpers.folders())
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Return the usage of replicas, on hosts that answer at once."""
+        """Return the usage of replicas, on hosts that answer in time."""
         return await self.host_queries.usage(watched=watched)
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return what replicas have done, on hosts that answer at once."""
+        """Return the work of replicas, on hosts that answer in time."""
         return await self.host_queries.work_samples()
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Return on which ports replicas listen, on hosts that answer at once."""
+        """Return the sockets of replicas, on hosts that answer in time."""
         return await self.host_queries.sockets()
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
@@ -333,7 +333,7 @@ class SshSession:
         await self.host_queries.stacks(incarnations, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
-        """Confirm that nothing of the run is left on any host that was ever used, and disconnect."""
+        """Confirm that no process of the run is left on any host that was ever used, and disconnect."""
         if not self._tasks.is_open:
             return
         if self._fetching:
@@ -356,7 +356,7 @@ class SshSession:
             log(f"the last output of the chief was not fetched: {why}")
 
     async def _release(self, host: str) -> None:
-        """Have a host kill all that is left of the run; it stays unverified unless it confirms that."""
+        """Have a host kill all remaining processes of the run; it stays unverified unless it confirms that."""
         connection = self._connections[host]
         with suppress(TimeoutError, DrumlineError):
             if await connection.wait_connected(_CONNECT_SECONDS):
@@ -374,5 +374,5 @@ class SshSession:
 
 async def _release_claims(connection: HostConnection) -> None:
     """Have a host release what it claimed and did not start."""
-    with suppress(DrumlineError):  # without a connection the host releases it by itself
+    with suppress(DrumlineError):  # without a connection the host releases its claims by itself
         await connection.send({"do": "close"})

@@ -1,8 +1,8 @@
 """Connections by asyncssh; no other module imports it.
 
 Hosts are reached as `ssh NAME` reaches them: the user's own configuration with its jump hosts, agent, keys and
-known_hosts. A host with a key that is not known, or is another than the known one, is refused, whatever
-`StrictHostKeyChecking` says. Nothing but a POSIX shell is asked of a host, and what it says is read within limits.
+known_hosts. A host with an unknown key, or with another key than the known one, is refused, whatever the value of
+`StrictHostKeyChecking`. A host needs only a POSIX shell, and its output is read within limits.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, Br
 
 
 class SshChannel:
-    """A command on a host with its streams; what it writes is read within limits, and each piece is counted."""
+    """A command on a host with its streams; its output is read within limits, and each piece is counted."""
 
     def __init__(
         self, process: asyncssh.SSHClientProcess[bytes], host: str, count: Callable[[int], object] = lambda _: None
@@ -42,7 +42,7 @@ class SshChannel:
         self._process = process
         self._host = host
         self._count = count
-        self._buffer = bytearray()  # read and not yet returned
+        self._buffer = bytearray()  # received and not yet returned
 
     async def write(self, data: bytes) -> None:
         """Write to its stdin; wait while it does not read."""
@@ -53,7 +53,7 @@ class SshChannel:
             raise _cut(self._host, error) from None
 
     async def readline(self, most_bytes: int) -> bytes:
-        """Return the next line with its end, nothing when there is no more; raise MalformedError for a longer one."""
+        """Return the next line with its end, empty at the end of the stream; raise MalformedError for a longer one."""
         looked = 0
         while (end := self._buffer.find(b"\n", looked)) < 0:
             looked = len(self._buffer)
@@ -66,14 +66,14 @@ class SshChannel:
         return self._take(end + 1)
 
     async def readexactly(self, size: int) -> bytes:
-        """Return so many bytes; raise UnreachableError if there are not that many."""
+        """Return exactly this number of bytes; raise UnreachableError if the stream ends earlier."""
         while len(self._buffer) < size:
             if not await self._read():
                 raise UnreachableError(f"the connection to {self._host} broke")
         return self._take(size)
 
     async def stderr_tail(self) -> str:
-        """Return the end of its stderr, as far as that arrives soon."""
+        """Return the end of its stderr, as far as it arrives soon."""
         with suppress(TimeoutError, *_CUT, OSError):
             async with asyncio.timeout(_LAST_WORDS_SECONDS):
                 return (await _read_end(self._process.stderr)).decode(errors="replace").strip()
@@ -136,7 +136,7 @@ class Shell:
             self._connection.abort()
 
     def abort(self) -> None:
-        """Drop the connection without telling the host, which does not answer."""
+        """Drop the connection without notifying the host, which does not answer."""
         self._connection.abort()
 
 
@@ -150,7 +150,7 @@ async def connect(
 ) -> Shell:
     """Connect to a host as `ssh` does; raise UnreachableError without an answer, RefusedError if either side refuses.
 
-    `config` is the configuration to use instead of the user's; so is what DRUMLINE_SSH_CONFIG names.
+    `config` replaces the user's configuration, and so does the file that DRUMLINE_SSH_CONFIG names.
     """
     files = _config_files(config or os.environ.get(CONFIG_VARIABLE))
     given: dict[str, Any] = {"config": files}
@@ -166,7 +166,7 @@ async def connect(
         ) from None
     known_hosts = _known_hosts(known.known_hosts)
     try:
-        async with asyncio.timeout(seconds):  # `wait_for` would warn that it was never awaited, if cancelled at once
+        async with asyncio.timeout(seconds):  # if cancelled at once, `wait_for` would warn that it was never awaited
             connection = await asyncssh.connect(
                 place,
                 **given,
@@ -210,10 +210,10 @@ def _config_files(given: str | None) -> list[str]:
 
 
 def _known_hosts(given: Any) -> list[str]:
-    """Return the files with the keys of hosts; ssh's own ones where the configuration names none."""
+    """Return the files with the keys of hosts; those of ssh if the configuration names none."""
     usual = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", *(str(_SYSTEM / f"ssh_known_hosts{n}") for n in ("", "2"))]
     files = [Path(each).expanduser() for each in (given or usual)]
-    # An empty list would mean the usual files, and None would mean that no key is checked.
+    # An empty list would stand for the usual files, and None would disable the check of keys.
     return [str(each) for each in files if os.access(each, os.R_OK)] or [os.devnull]
 
 

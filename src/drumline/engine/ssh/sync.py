@@ -1,7 +1,7 @@
 """Send the project of a run to its hosts, and fetch the output of its chief.
 
-Where the hosts share no folder, each has an OUTPUT_DIR of its own. The chief's is fetched while it writes and when it
-has ended; before the next attempt it is sent to every host of that, since workers read checkpoints too.
+If the hosts share no folder, each has its own OUTPUT_DIR. The chief's is fetched while it writes and when it has ended.
+Before the next attempt it is sent to all hosts of that attempt, since workers read checkpoints, too.
 """
 
 from __future__ import annotations
@@ -34,34 +34,34 @@ from drumline.run.origin import ORIGIN, Origin
 from drumline.runtime.private import write_file
 
 FETCH_SECONDS = (
-    15.0  # between two looks at what the chief has written, and no less than so many times the last one took
+    15.0  # between two fetches while the chief writes, and a minimum as a multiple of the duration of the last one
 )
 FETCH_SHARE = 4.0
-_SOON_SECONDS = 2.0  # before the first look
+_SOON_SECONDS = 2.0  # before the first fetch
 _STALLED_SECONDS = 30.0
 _STALLED_BYTES = 1 << 16
-_TRIES = 3  # for an output that should be at rest and is not
-_MOST_WARNINGS = 20  # of one supervisor about the output: a host may give another reason each time
-_MOST_LEFT_OUT = 10_000  # links that are remembered
-_MOST_KNOWN_CHARS = 32 << 20  # of paths that were fetched before
+_TRIES = 3  # for an output that still changes after the end of the chief
+_MOST_WARNINGS = 20  # per supervisor about the output: a host may give another reason each time
+_MOST_LEFT_OUT = 10_000  # links of which the user was warned
+_MOST_KNOWN_CHARS = 32 << 20  # the list of paths that were fetched before
 
 
 class RoutedHost(Protocol):
-    """A host that answers now, or does not."""
+    """A host, whether it answers now or not."""
 
     @property
     def route(self) -> Route | None:
-        """How an agent is started there; None if it does not answer."""
+        """How agents are started there; None if it does not answer."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """How much agents there have sent, since the connection is open."""
+        """The bytes that agents there have sent over this connection."""
         ...
 
 
 class Stage(Record):
-    """What there was before an attempt began: the origin of the output, and each folder of it that is here."""
+    """The files before an attempt began: the origin of the output, and each folder of it on this machine."""
 
     attempt: int
     before: Origin | None
@@ -79,7 +79,7 @@ class ProjectSync:
         self._options = hosts_of(plan)
         self._warnings: list[str] = []
         self._warned = 0  # how often
-        self._left_out: set[str] = set()  # links of the output that the user was told of
+        self._left_out: set[str] = set()  # links of the output of which the user was warned
         self._origin = read_origin(run_dir)
         self._snapshot: Snapshot | None = None
         self._carried: list[SentFolder] = []
@@ -99,7 +99,7 @@ class ProjectSync:
         self._carried.append(carried)
 
     async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
-        """Send to this host all that an attempt needs: the project, and what chiefs have written so far.
+        """Send to this host all files that an attempt needs: the project, and the output of chiefs so far.
 
         `places` has one place of each host of the attempt; `chief` is one of them.
         """
@@ -111,7 +111,8 @@ class ProjectSync:
         before, local = self._stage.before, self._stage.local
         await self.deliver(host)
         there = _folders(places[host])
-        if before is None or host != before.host or before.is_whole:  # else the host that wrote it has more of it
+        # Otherwise the host wrote the output itself, and has the latest one.
+        if before is None or host != before.host or before.is_whole:
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
                 route = self._reached(host)
@@ -125,7 +126,7 @@ class ProjectSync:
             self._note(Origin(chief, there["output"], folders, before.paths if before else {}, chiefs))
 
     def carried(self) -> ProjectCarried | None:
-        """Return what was sent to hosts since the last call; None if they had it all."""
+        """Return a summary of what was sent to hosts since the last call; None if nothing was sent."""
         found, self._carried = self._carried, []
         if not any(each.written for each in found):
             return None
@@ -133,7 +134,7 @@ class ProjectSync:
         return ProjectCarried(found[-1].files, size, len(found), None if sent >= size else sent)
 
     async def _settle(self) -> Origin | None:
-        """Fetch what the last chief has left, as far as its host answers."""
+        """Fetch the remaining output of the last chief, if its host answers."""
         origin = self._origin
         route = self._hosts[origin.host].route if origin else None
         if origin and route and not origin.is_whole:
@@ -142,9 +143,9 @@ class ProjectSync:
         return self._origin
 
     async def collect(self) -> None:
-        """Fetch all that the chief has written, which has ended.
+        """Fetch the output of the chief, which has ended.
 
-        Raise EngineError if it cannot be fetched, or its host sends next to nothing for a while.
+        Raise EngineError if it cannot be fetched, or its host sends almost nothing for a while.
         """
         await _unless_stalled(self._collect(), self._hosts.values())
 
@@ -155,7 +156,7 @@ class ProjectSync:
             await self._fetch(self._reached(self._origin.host), settled=True)
 
     async def follow(self) -> AsyncIterator[str]:
-        """Fetch what the chief writes, again and again, until this is cancelled; yield warnings, each reason once."""
+        """Fetch the chief's output repeatedly until this is cancelled; yield warnings, each reason once."""
         warned = ""
         pause = min(FETCH_SECONDS, _SOON_SECONDS)
         while True:
@@ -170,7 +171,7 @@ class ProjectSync:
             except EngineError as error:
                 if (
                     self._hosts[origin.host].route and error.message != warned
-                ):  # else the host is gone, which is reported
+                ):  # else the host is lost, which is reported elsewhere
                     warned = error.message
                     self._warn(f"the output is not fetched: {warned}")
             for warning in self.take_warnings():
@@ -200,7 +201,7 @@ class ProjectSync:
         return await open_agent(route.machine, self._options, counts=True)
 
     async def _fetch(self, route: Route, *, settled: bool) -> None:
-        """Fetch what is new, and note how far it is here."""
+        """Fetch what is new, and record what was fetched."""
         async with self._fetching, await self._open(route) as agent:
             origin = self._origin
             if origin is None:
@@ -218,7 +219,7 @@ class ProjectSync:
                     self._warn_left_out(found.left_out)
                     is_whole &= found.is_whole
                     before = () if found.is_whole else paths.get(here, ())
-                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # these stay here even when they are gone there
+                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # these stay here even if the host removes them
                         before = ()
                     paths[here] = tuple(sorted(found.paths.union(before)))
             if self._origin is origin:  # else another attempt has begun
@@ -236,7 +237,7 @@ class ProjectSync:
             self._warnings.append(clean_text(message))
 
     def take_warnings(self) -> list[str]:
-        """Return what was not fetched, as far as it was not returned before."""
+        """Return warnings about files that were not fetched since the last call."""
         found, self._warnings = self._warnings, []
         return found
 
@@ -259,19 +260,19 @@ def _is_project(plan: Plan) -> bool:
 
 
 async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[RoutedHost]) -> None:
-    """Await this; raise UnreachableError if hosts send next to nothing for a while."""
+    """Await this; raise UnreachableError if hosts send almost nothing for a while."""
     task = asyncio.ensure_future(fetching)
     received = _received_bytes(hosts)
     try:
         while not (await asyncio.wait({task}, timeout=_STALLED_SECONDS))[0]:
             before, received = received, _received_bytes(hosts)
             if abs(received - before) < _STALLED_BYTES:
-                raise UnreachableError(f"its host has sent next to nothing for {_STALLED_SECONDS:g} s")
+                raise UnreachableError(f"its host has sent almost nothing for {_STALLED_SECONDS:g} s")
         await task
     finally:
         task.cancel()
 
 
 def _received_bytes(hosts: Iterable[RoutedHost]) -> int:
-    """Return what all hosts have sent; less after a connection broke."""
+    """Return the bytes that all hosts have sent; less after a connection broke."""
     return sum(host.received_bytes for host in hosts)

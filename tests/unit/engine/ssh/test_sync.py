@@ -366,7 +366,7 @@ def test_a_host_that_sends_almost_nothing_is_not_waited_for(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch, rate_bytes: int
 ) -> None:
     monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.1)
-    with pytest.raises(EngineError, match="has sent next to nothing"):
+    with pytest.raises(EngineError, match="has sent almost nothing"):
         collect(transfer, rate_bytes=rate_bytes, looks=1_000_000)
 
 
