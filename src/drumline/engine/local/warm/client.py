@@ -72,9 +72,9 @@ async def make_warm_request(
     """
     executed = await resolve_shell(argv, env, workdir)
     command = read_command(executed.argv, executed.env, executed.workdir)
-    sets = inspect_script(command, kind.framework, executed.workdir)
     check_secrets(kind.secrets, kind.framework)
     modules = () if kind.secrets else kind.modules
+    sets = inspect_script(command, kind.framework, modules, executed.workdir)
     left_out = kind.own | kind.secrets | (frozenset() if modules else credentials({**env, **executed.env}))
     left_out |= derived(executed.assigned, lambda name: is_of_one_replica(name, left_out), kind.framework)
     shared = {**shared_environment(executed.env, left_out), **sets}

@@ -17,8 +17,8 @@ _IMPORTS = {
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+(\.*[\w.]*)[ \t]+import)", re.MULTILINE)
 # Variables that a framework, or a library below it, reads when it is imported.
 _READ_AT_IMPORT = re.compile(
-    r"(TF|XLA|JAX|KERAS|TORCH|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
-    r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU)_[A-Z0-9_]+|PYTHON[A-Z]+"
+    r"(TF|XLA|JAX|KERAS|TORCH[A-Z]*|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
+    r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU|AOT[A-Z]*|INDUCTOR|TRITON|SYMPY)_[A-Z0-9_]+|PYTHON[A-Z]+"
 )
 _READ_LATER = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES", "HF_TOKEN")
 # Names of variables that hold secrets.
@@ -34,11 +34,11 @@ _SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
 _MOST_FILES = 200
 
 
-def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, str]:
+def inspect_script(command: Command, framework: str, modules: Collection[str], workdir: str) -> dict[str, str]:
     """Return the variables that a script sets before it imports its framework, with their values.
 
-    Files that it imports from its own folder are inspected too. Raise NotWarm for a script that reads `sys.modules`, or
-    that sets such a variable in any other way.
+    The warm process also imports `modules`. Files that the script imports from its own folder are inspected too. Raise
+    NotWarm for a script that reads `sys.modules`, or that sets such a variable in any other way.
     """
     wanted = {name.encode() for name in _IMPORTS[framework]}
     uses = not wanted
@@ -61,6 +61,8 @@ def inspect_script(command: Command, framework: str, workdir: str) -> dict[str, 
                 raise NotWarm(f"{name} sets {variable}, which is read when {framework} is imported")
             if first is None or match.start() < first:
                 sets[variable] = match[2].decode(errors="replace")
+            elif modules:
+                raise NotWarm(f"{name} sets {variable}, which a module of warm.import may read when it is imported")
     if not uses and not command.module:
         raise NotWarm(f"it does not import {framework}")
     return sets
