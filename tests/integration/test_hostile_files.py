@@ -17,13 +17,13 @@ GOOD = "project: digits\nrun: python train.py\n"
 TOO_LARGE = "is larger than 1 MB, the limit for a spec"
 TOO_MANY = "more than 200000 values, aliases counted as often as they are used"
 TOO_DEEP = "nested more than 40 levels deep"
-NO_TAGS = "tags have no meaning here: remove `%TAG`"
-NO_KEY = "not valid YAML: this `:` makes no key; is the line indented wrongly, or are quotes missing?"
+NO_TAGS = "tags are not supported: remove `%TAG`"
+NO_KEY = "not valid YAML: this `:` does not belong to a key; check the indentation and quotes"
 NO_ESCAPE = "not valid YAML: a `\\` in double quotes that begins no known escape; use single quotes"
 NO_PORT = 'port: expected a whole number from 1 to 65535, got "zero"'
 NO_MAPPING = "expected keys with their values, such as `project: digits`, got a list"
 NOT_UTF_8 = "is not UTF-8: byte 0x{} does not belong there; save it as UTF-8"
-EMPTY = "is empty; `drumline init` writes one to begin with"
+EMPTY = "is empty; `drumline init` writes a spec to start from"
 
 
 def check(

@@ -53,7 +53,7 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     if _is_ip(text, 6):
         meant = f"[{host}]:{port}" if port.isdecimal() and _is_ip(host, 6) else f"[{text}]:2222"
-        raise ValueError(f"{whole} is IPv6, which stands in brackets, with the port behind: write {quote(meant)}")
+        raise ValueError(f"{whole} is an IPv6 address without brackets: write {quote(meant)}")
     if text.isdecimal():
         raise ValueError(f"{whole} has no host: write {quote(f'host:{text}')}")
     if not colon or text.endswith("]"):

@@ -36,7 +36,7 @@ def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
     """Yield what makes such an environment impossible, with its path."""
     version = spec.tensorflow.version
     if version and spec.framework != "tensorflow":
-        yield ("tensorflow", "version"), f"installs TensorFlow for a framework that is `{spec.framework}`"
+        yield ("tensorflow", "version"), f"installs TensorFlow, but the framework is `{spec.framework}`"
     elif version and _minor(version) < min(_PYTHONS_OF_TENSORFLOW):
         yield ("tensorflow", "version"), f"TensorFlow {version} runs on no Python from 3.{OLDEST_PYTHON} on"
     python = spec.environment.python if spec.environment else None

@@ -35,7 +35,7 @@ _REFUSED = {
     "$'": "$'…'",
     '"${': "a quoted ${…}",
     "${{": "${{…}}; leave out the `$`",
-    _AMBIGUOUS: "a command that is too tangled to follow",
+    _AMBIGUOUS: "a command that is too complex to analyze",
 }
 # What a shell expects at the end of each kind of quotes and brackets. Shells do not agree which `}` ends a `${`.
 _CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))", "${": "}", '"${': "}"}
@@ -89,11 +89,11 @@ def unfinished(command: str) -> Iterator[str]:
     if found := scanner.still_open:
         opened, at = found
         yield (
-            f"`{'${' if '{' in opened else opened}`{_line_of(command, at)} is never closed, and no shell can read that:"
-            f" close it with `{_CLOSING[opened]}`, or write a backslash before it if it stands for itself"
+            f"`{'${' if '{' in opened else opened}`{_line_of(command, at)} is never closed, so a shell cannot read the"
+            f" command: close it with `{_CLOSING[opened]}`, or escape it with a backslash"
         )
     elif scanner.is_plain and (operator := _OPERATOR_AT_END.search(command)):
-        yield f"nothing follows the `{operator[0].strip()}` at its end, and no shell can read that"
+        yield f"nothing follows the `{operator[0].strip()}` at its end, so a shell cannot read the command"
 
 
 def _line_of(command: str, at: int) -> str:

@@ -18,7 +18,7 @@ _MISTAKES = {
     "Expecting ':' delimiter": "expected a colon after the key",
     "Extra data": "there is more after the end",
     "Unterminated string starting at": "the quote that opens here is never closed",
-    "Invalid control character at": "a line break or control character stands between quotes",
+    "Invalid control character at": "a line break or control character is between quotes",
 }
 
 
@@ -85,13 +85,13 @@ def _describe_error(text: str, error: json.JSONDecodeError) -> str:
     if text.startswith("\ufeff"):
         return "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"
     if text.lstrip().startswith(("'", '"{')):
-        return "is not JSON: the quotes around it have become part of it; only a shell takes them away"
+        return "is not JSON: the quotes around it are part of the value; only a shell removes them"
     position, why = error.pos, _MISTAKES.get(error.msg, error.msg)
     at, before = text[position : position + 1], text[:position].rstrip()
     if at in ("}", "]") and before.endswith(","):
-        position, why = len(before) - 1, "a comma stands before the end of the list or object"
+        position, why = len(before) - 1, "there is a comma before the end of the list or object"
     elif error.msg.startswith("Illegal trailing comma"):
-        why = "a comma stands before the end of the list or object"
+        why = "there is a comma before the end of the list or object"
     elif at == "'":
         why = "JSON has double quotes only, no single ones"
     elif position >= len(text.rstrip()):

@@ -77,14 +77,16 @@ def _about_roles(spec: Spec) -> Iterator[SpecProblem]:
             ("roles", "ps"), f"{spec.framework} has no parameter servers; its replicas are chief and workers"
         )
     if roles.evaluator and roles.evaluator.replicas != 1 and spec.framework == "tensorflow":
-        yield SpecProblem(("roles", "evaluator"), "TensorFlow takes one evaluator", follows_from=(("framework",),))
+        yield SpecProblem(
+            ("roles", "evaluator"), "TensorFlow supports only one evaluator", follows_from=(("framework",),)
+        )
     if (roles.ps or roles.evaluator) and not (roles.worker or chief_of(spec)):
         yield SpecProblem(("roles",), "no replica trains: add a `worker` or a `chief`")
     elif roles.ps and not chief_of(spec) and spec.framework == "tensorflow":
         yield SpecProblem(
             ("roles", "ps"),
             "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
-            " with ps in its cluster hangs without a word; add `chief: 1`, or drop ps",
+            " with ps in its cluster hangs without a message; add `chief: 1`, or drop ps",
             fatal=False,
         )
     for name, role in named_roles(spec):
@@ -110,10 +112,10 @@ def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
     ]
     if without and len(without) == len(roles_of(spec)):
         perhaps = tuple(("roles", name, "run") for name in _ROLES)
-        yield SpecProblem(("run",), "is missing: what should the replicas run?", follows_from=perhaps)
+        yield SpecProblem(("run",), "is missing: it is the command of the replicas", follows_from=perhaps)
     else:
         for name in without:
-            nothing = "has nothing to run: give it a `run`, or one to the whole spec"
+            nothing = "has no command: add `run` to it, or to the spec"
             yield SpecProblem(("roles", name), nothing, follows_from=(("run",),))
     for path, run in runs(spec):
         if (run.shell is None) == (run.argv is None):
@@ -133,7 +135,7 @@ def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
                     f' "${variable_name(name)}" has the same value',
                 )
         for alike in dict.fromkeys(alike for text in texts(run) for alike in lookalikes(text)):
-            yield SpecProblem(path, f"`{alike}` is not a placeholder and is passed on as it is", fatal=False)
+            yield SpecProblem(path, f"`{alike}` is not a placeholder and is passed on unchanged", fatal=False)
 
 
 def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
@@ -172,7 +174,7 @@ def _about_parameters(spec: Spec) -> Iterator[SpecProblem]:
         path, variable = ("parameters", name), variable_name(name)
         if name == "run":
             yield SpecProblem(
-                path, "`{{ run }}` stands for the run itself, in `output` and `checkpoint`; choose another name"
+                path, "`{{ run }}` is the id of the run in `output` and `checkpoint`; choose another name"
             )
         elif variable in reserved(spec.framework) or variable.startswith(("DRUMLINE_", "DATA_DIR_")):
             yield SpecProblem(
@@ -224,20 +226,20 @@ def _about_folders(spec: Spec) -> Iterator[SpecProblem]:
         if data.prepare and data.path.strip("./") == "":
             yield SpecProblem(
                 (*path, "path"),
-                f"`prepare` makes this folder as a whole, so it cannot be `{data.path}`; name one of its own",
+                f"`prepare` creates this folder, so it cannot be `{data.path}`; choose a separate folder",
             )
     for path, folder in _folders(spec):
         if match := re.search(_EXPANDED, folder):
-            yield SpecProblem(path, f"`{match[0]}` is not expanded, for no shell reads it; write the path in full")
+            yield SpecProblem(path, f"`{match[0]}` is not expanded, since no shell reads it; write the full path")
     for name in placeholders(spec.workdir):
-        yield SpecProblem(("workdir",), f"`{{{{ {name} }}}}` is not filled in here; write the path in full")
+        yield SpecProblem(("workdir",), f"`{{{{ {name} }}}}` is not replaced here; write the full path")
 
 
 def _about_time(spec: Spec) -> Iterator[SpecProblem]:
     for name in ("start", "rendezvous", "run", "progress"):
         if getattr(spec.timeouts, name) == 0:
             yield SpecProblem(
-                ("timeouts", name), "a limit of 0 is over before anything began; give more, or leave it out"
+                ("timeouts", name), "a limit of 0 would end the run at once; set a longer one, or remove it"
             )
     if spec.restart.backoff.maximum < spec.restart.backoff.initial:
         written = (("restart", "backoff", "initial"), ("restart", "backoff", "maximum"))
@@ -249,7 +251,8 @@ def _about_codes(spec: Spec) -> Iterator[SpecProblem]:
         first, _, last = each.partition("-")
         if not 1 <= int(first) <= int(last or first) <= 255:
             yield SpecProblem(
-                ("restart", "permanent", index), "exit codes of failures are 1 to 255, a range begins with less"
+                ("restart", "permanent", index),
+                "exit codes of failures are 1 to 255, and a range begins with the smaller one",
             )
 
 
@@ -269,9 +272,9 @@ def _about_success(spec: Spec) -> Iterator[SpecProblem]:
 def about_volume(path: Path, volume: Volume) -> Iterator[SpecProblem]:
     """Yield the problems of a volume at this path."""
     if (volume.claim is None) == (volume.size is None):
-        yield SpecProblem(path, "give either the `claim` that is there, or the `size` of one to be made")
+        yield SpecProblem(path, "set either `claim` for an existing claim, or `size` for a new one")
     elif volume.claim is not None and volume.class_ is not None:
-        yield SpecProblem((*path, "class"), "is for a claim that is made; this one is there already")
+        yield SpecProblem((*path, "class"), "is for a new claim; this one exists already")
 
 
 def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:

@@ -24,7 +24,7 @@ _TASK_KEYS = ("type", "index")
 _WRITTEN_BY = {
     "environment": "Kubeflow and Google Cloud",
     "job": "Google Cloud",
-    "sparseCluster": "Kubeflow for workers that come and go, for the script to read",
+    "sparseCluster": "Kubeflow for elastic workers, for the script to read",
     "task.trial": "Google Cloud",
     "task.cloud": "Google Cloud",
 }
@@ -103,9 +103,9 @@ def examine(text: str) -> Examination:
 
 def _parse(text: str) -> Object:
     if not text.strip():
-        raise ValueError("is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`")
+        raise ValueError("is empty, which TensorFlow treats as invalid JSON, not as unset; run `unset TF_CONFIG`")
     if re.match(r"\s*(export\s|TF_CONFIG\s*=)", text):
-        raise ValueError("is a line for a shell; TF_CONFIG is only what stands between its quotes")
+        raise ValueError("is a shell command; TF_CONFIG is only the text between its quotes")
     config = parse_json(text)
     if isinstance(config, str) and config.lstrip().startswith("{"):
         raise ValueError("expected an object, got a text that holds one: it was turned into JSON twice")
@@ -166,11 +166,11 @@ def _about_keys(path: str, value: Object, known: Collection[str]) -> Iterator[Di
     for key in value:
         place = spell_path(path, key)
         if writer := _WRITTEN_BY.get(place):
-            yield _note(place, f"is written by {writer}; TensorFlow does not read it, no harm is done")
+            yield _note(place, f"is written by {writer}; TensorFlow ignores it")
         elif not path and key in _OF_ESTIMATOR:
             yield _note(place, "is read by Estimator only")
         elif key not in known:
-            yield _warning(place, f"is nothing that TensorFlow reads{suggest(key, known)}")
+            yield _warning(place, f"is not a key that TensorFlow reads{suggest(key, known)}")
 
 
 def _about_cluster(config: Object) -> Iterator[Diagnostic]:
@@ -248,7 +248,7 @@ def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> I
     if counts["evaluator"] and role not in ("evaluator", None):
         yield _problem(
             "cluster.evaluator",
-            "belongs in the evaluator's own TF_CONFIG only: listed here, the training takes it for one of its own"
+            "belongs in the evaluator's own TF_CONFIG only: if it is listed here, the training counts it as its own"
             " and waits for it",
             converts=True,
         )
@@ -259,22 +259,22 @@ def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> I
         yield _warning(
             "cluster.ps",
             "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
-            " with ps in its cluster hangs without a word; add a `chief`, or drop `ps`",
+            " with ps in its cluster hangs without a message; add a `chief`, or drop `ps`",
         )
     elif counts["ps"] and not counts["worker"]:
         yield _warning("cluster.ps", "parameter servers without a worker: ParameterServerStrategy needs one")
     elif counts["ps"]:
         yield _note(
             "cluster.ps",
-            "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a word",
+            "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a message",
         )
     elif trainers == 1 and is_whole and not counts["evaluator"] and role != "evaluator":
-        yield _note("cluster", "has one node only: that works, and without TF_CONFIG it works as well")
+        yield _note("cluster", "has one node only, which also works without TF_CONFIG")
 
 
 def _about_task(config: Object) -> Iterator[Diagnostic]:
     if "task" not in config:
-        yield _problem("", "`task` is missing: without it this node does not know which one it is")
+        yield _problem("", "`task` is missing: without it the role and index of this node are unknown")
         return
     task = config["task"]
     if not isinstance(task, Object):
@@ -283,7 +283,7 @@ def _about_task(config: Object) -> Iterator[Diagnostic]:
     yield from _about_keys("task", task, _TASK_KEYS)
     role, index = task.get("type"), task.get("index")
     if "type" not in task:
-        yield _problem("task", "`type` is missing: which role has this node?")
+        yield _problem("task", "`type` is missing: it is the role of this node")
     elif role == "master":
         yield _problem("task.type", _MASTER)
     elif not isinstance(role, str):

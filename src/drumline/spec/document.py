@@ -101,7 +101,7 @@ def parse(data: bytes, source: str) -> Document:
     """Parse one YAML document; raise SpecError for anything else."""
     builder = _build(data, source, several=False)
     if builder.root is None or is_null(builder.root):
-        raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes one to begin with")])
+        raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes a spec to start from")])
     return Document(builder.root, tuple(builder.duplicates))
 
 
@@ -160,7 +160,7 @@ def decode(data: bytes, source: str) -> str:
         raise refuse(f"{name} in the text; is this a YAML file?", line)
     # The library takes quadratic time for them.
     if directive := re.search(r"^%TAG\b", text, re.MULTILINE):
-        raise refuse("tags have no meaning here: remove `%TAG`", text.count("\n", 0, directive.start()) + 1)
+        raise refuse("tags are not supported: remove `%TAG`", text.count("\n", 0, directive.start()) + 1)
     return text
 
 
@@ -278,7 +278,7 @@ class _Builder:
     def _refuse_tag(self, tag: str | None, line: int, *harmless: str) -> None:
         if tag is not None and tag not in harmless:
             typed = tag.replace("tag:yaml.org,2002:", "!!", 1)
-            raise self.error(line, f"tags have no meaning here: remove `{typed}`")
+            raise self.error(line, f"tags are not supported: remove `{typed}`")
 
     def _merge(self, node: Node) -> Iterator[Entry]:
         if isinstance(node, Sequence):
@@ -287,4 +287,4 @@ class _Builder:
         elif isinstance(node, Mapping):
             yield from node.entries
         else:
-            raise self.error(node.line, "`<<` takes a mapping")
+            raise self.error(node.line, "`<<` needs a mapping")

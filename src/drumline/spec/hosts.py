@@ -22,11 +22,11 @@ def read_hosts(text: str) -> tuple[str, ...]:
     for number, name in enumerate(names):
         if re.fullmatch(r"[^:]+:[0-9]+", name):
             raise InputError(
-                f"--hosts {printable(text)}: `{printable(name)}` has a port behind it",
-                hint="that of sshd is `Port` in your ssh configuration, and one to train with `port` in the spec",
+                f"--hosts {printable(text)}: `{printable(name)}` has a port",
+                hint="set sshd's port with `Port` in your ssh configuration, and the replicas' with `port` in the spec",
             )
         if re.fullmatch(HOST_PATTERN, name) is None:
-            what = f"`{printable(name)}` is none" if name else "there is nothing before or after a comma"
+            what = f"`{printable(name)}` is not a host" if name else "there is nothing before or after a comma"
             raise InputError(f"--hosts {printable(text)}: expected {HOST_DESCRIPTION}, several with commas; {what}")
         if name in names[:number]:
             raise InputError(

@@ -246,7 +246,7 @@ class _Walk:
                 return value if _in_bounds(kind, value) else self.out_of_bounds(kind, value, node, path)
             case inspect.IntType() if re.fullmatch(r"0[0-9]+", node.text):
                 plain = node.text.lstrip("0") or "0"
-                octal = f"got {describe_node(node)}, which some read as octal: write {plain}"
+                octal = f"got {describe_node(node)}, which some readers take as octal: write {plain}"
                 return self.add_problem(node.line, path, f"expected {describe_type(kind)}, {octal}")
             case inspect.FloatType() if isinstance(value, int | float) and not isinstance(value, bool):
                 fits = math.isfinite(value) and _in_bounds(kind, value)
@@ -257,7 +257,9 @@ class _Walk:
                 if kind.min_length and not node.text.strip():
                     return self.add_problem(node.line, path, f"expected {expected or 'text'}, got an empty one")
                 if "\0" in node.text:
-                    return self.add_problem(node.line, path, "holds a NUL character, which no process can be given")
+                    return self.add_problem(
+                        node.line, path, "contains a NUL character, which cannot be passed to a process"
+                    )
                 return node.text
             case inspect.LiteralType() if node.text in kind.values:
                 return node.text

@@ -16,7 +16,7 @@ _MEANINGS = (
     (r"escape", False, ESCAPE),
     (r"alphabetic or numeric", False, "a text that begins with `*` or `&` needs quotes"),
     (r"could not find expected ':'", True, "a key without its `:`, or a text that is indented too little"),
-    (r"values are not allowed", False, "this `:` makes no key; is the line indented wrongly, or are quotes missing?"),
+    (r"values are not allowed", False, "this `:` does not belong to a key; check the indentation and quotes"),
     (r"entries are not allowed", False, "a list cannot begin in the line of its key; put it on lines of its own"),
     (r"node content", False, "a text that begins with a bracket or a comma needs quotes"),
     (

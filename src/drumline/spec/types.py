@@ -35,7 +35,7 @@ Success = Literal["chief", "all-workers", "worker-0"]
 
 
 class Run(Block, frozen=True):
-    """What a replica runs: a shell command, several in order until one fails, or the words of one command."""
+    """The command of a replica: a shell command, several in order until one fails, or the arguments of one command."""
 
     short: ClassVar[str | None] = "shell"
     shell: Text | Annotated[tuple[Text, ...], Meta(min_length=1)] | None = None
@@ -43,18 +43,18 @@ class Run(Block, frozen=True):
 
 
 class Value(Block, frozen=True):
-    """The value of an environment variable, or where to take it from."""
+    """The value of an environment variable, or the variable that it is copied from."""
 
     short: ClassVar[str | None] = "value"
     value: Scalar | None = None
     from_: Annotated[
-        Variable | None, Meta(description="A variable of the shell that launches; never written to disk or shown")
+        Variable | None, Meta(description="A variable of the shell that starts the run; never written to disk or shown")
     ] = field(default=None, name="from")
     override: Annotated[bool, Meta(description="Replace a variable that drumline sets itself")] = False
 
 
 class Resources(Block, frozen=True):
-    """What a replica claims; nothing unless set."""
+    """What a replica claims; by default nothing."""
 
     cpus: Annotated[float, Meta(ge=0.01, le=10_000)] | None = None
     memory: Bytes | None = None
@@ -81,7 +81,7 @@ class Role(Block, frozen=True):
     first: First = First()
     hosts: Annotated[
         tuple[HostName, ...],
-        Meta(description="With ssh, the host of each replica; unless said, they are spread evenly"),
+        Meta(description="With ssh, the host of each replica; by default they are spread evenly"),
     ] = ()
     pod: Annotated[
         dict[str, Any], Meta(description="In a cluster, a merge patch for the spec of this role's pods")
@@ -95,22 +95,22 @@ class Roles(Block, frozen=True):
     chief: Annotated[Role | None, Meta(description="Coordinates; exactly one")] = None
     master: Annotated[Role | None, Meta(description="The same as chief")] = None
     worker: Role | None = None
-    ps: Annotated[Role | None, Meta(description="Parameter servers; stopped when the work is done")] = None
+    ps: Annotated[Role | None, Meta(description="Parameter servers; stopped when the others have finished")] = None
     evaluator: Role | None = None
 
 
 class Volume(Block, frozen=True):
-    """A volume of a cluster: a claim that is there, or one that is made for the run and outlives it."""
+    """A volume of a cluster: an existing claim, or one that is created for the run and kept after it."""
 
     short: ClassVar[str | None] = "claim"
-    claim: Annotated[ObjectName | None, Meta(description="One that is there already")] = None
-    size: Annotated[Bytes | None, Meta(description="Of one that is made for the run")] = None
-    class_: Annotated[ObjectName | None, Meta(description="Its storage class; the cluster's own unless said")] = field(
+    claim: Annotated[ObjectName | None, Meta(description="An existing claim")] = None
+    size: Annotated[Bytes | None, Meta(description="The size of a claim that is created for the run")] = None
+    class_: Annotated[ObjectName | None, Meta(description="Its storage class; by default that of the cluster")] = field(
         default=None, name="class"
     )
     access: Annotated[
         Literal["ReadWriteMany", "ReadWriteOnce"] | None,
-        Meta(description="ReadWriteMany: for every replica. ReadWriteOnce, as unless said: for the chief alone"),
+        Meta(description="ReadWriteMany: for every replica. ReadWriteOnce (the default): for the chief only"),
     ] = None
 
 
@@ -122,7 +122,7 @@ class Data(Block, frozen=True):
     name: Annotated[ParameterName | None, Meta(description="Given as DATA_DIR_NAME; the first is also DATA_DIR")] = None
     volume: Annotated[Volume | None, Meta(description="Where the data are in a cluster")] = None
     prepare: Annotated[
-        Run | None, Meta(description="Runs once, before any replica; the data appears whole or not at all")
+        Run | None, Meta(description="Runs once, before any replica; the data appear only when they are complete")
     ] = None
 
 
@@ -139,18 +139,18 @@ class Restart(Block, frozen=True):
 
     short: ClassVar[str | None] = "budget"
     budget: Annotated[
-        Budget, Meta(description="For every class below without a number, early and out of memory excepted")
+        Budget, Meta(description="For every class below without a number, except `early` and `out_of_memory`")
     ] = 0
     crash: Annotated[Budget | None, Meta(description="User code failed")] = None
-    early: Annotated[Budget, Meta(description="User code failed before its first step. Not retried unless asked")] = 0
+    early: Annotated[Budget, Meta(description="User code failed before its first step; by default not retried")] = 0
     lost: Annotated[Budget | None, Meta(description="A host or pod is gone")] = None
     preempted: Annotated[Budget | None, Meta(description="Evicted or preempted, with time to save")] = None
     hang: Annotated[Budget | None, Meta(description="No replica made progress")] = None
     rendezvous: Annotated[Budget | None, Meta(description="The replicas never found each other")] = None
-    out_of_memory: Annotated[Budget, Meta(description="Not retried unless asked")] = 0
+    out_of_memory: Annotated[Budget, Meta(description="By default not retried")] = 0
     permanent: Annotated[
         tuple[ExitCodes, ...],
-        Meta(description="Exit codes after which nothing starts again; 128 and the signal's number after a signal"),
+        Meta(description="Exit codes after which nothing restarts; a signal counts as 128 plus its number"),
     ] = ()
     backoff: Backoff = Backoff()
 
@@ -167,7 +167,7 @@ class Timeouts(Block, frozen=True):
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
         SecondsOrNever | None,
-        Meta(description="Without a step, a line, work or bytes that move, before a run counts as hung"),
+        Meta(description="Without a step, output, computation or transferred bytes, before a run counts as hung"),
     ] = None
     steps: Annotated[
         Seconds | None,
@@ -176,17 +176,17 @@ class Timeouts(Block, frozen=True):
 
 
 class TensorFlow(Block, frozen=True):
-    """Which TensorFlow, and how TF_CONFIG is written."""
+    """The version of TensorFlow, and how TF_CONFIG is written."""
 
     version: Annotated[
         TensorFlowVersion | None, Meta(description="Installed in an environment, with a Python that it runs on")
     ] = None
     tf_config: Annotated[
         Literal["auto", "always"],
-        Meta(description="auto: not for one replica alone, which trains by itself without it"),
+        Meta(description="auto: not for a single replica, which needs none"),
     ] = "auto"
     evaluator_in_cluster: Annotated[
-        bool, Meta(description="List the evaluator in TF_CONFIG's cluster, as TensorFlow 1 wanted")
+        bool, Meta(description="List the evaluator in TF_CONFIG's cluster, as TensorFlow 1 requires")
     ] = False
 
 
@@ -195,55 +195,56 @@ class Torch(Block, frozen=True):
 
     rendezvous: Annotated[
         Literal["auto", "always"],
-        Meta(description="auto: a rank that is alone has no RANK and trains as by hand; always: as under torchrun"),
+        Meta(description="auto: a single rank has no RANK and trains as without a launcher; always: as under torchrun"),
     ] = "auto"
 
 
 class Environment(Block, frozen=True):
-    """A Python of the run's own, built once and shared by every run that asks for the same."""
+    """A Python environment for the run, built once and shared by all runs with the same settings."""
 
     short: ClassVar[str | None] = "requirements"
     python: Annotated[
         Text | None,
-        Meta(description="A version such as 3.11, or an interpreter's path; unless said, the Python of the shell"),
+        Meta(description="A version such as 3.11, or an interpreter's path; by default the Python of the shell"),
     ] = None
     requirements: Annotated[
-        Path | tuple[Text, ...], Meta(description="What pip would install: lines, or the path of a file of them")
+        Path | tuple[Text, ...], Meta(description="The packages for pip: a list, or the path of a requirements file")
     ] = ()
 
 
 class Warm(Block, frozen=True):
-    """A process that has imported the framework already, from which replicas are forked on this machine."""
+    """A process with the framework imported, from which replicas are forked on this machine."""
 
     modules: Annotated[
-        tuple[ModuleName, ...], Meta(description="What it imports beside the framework: packages of the environment")
+        tuple[ModuleName, ...],
+        Meta(description="Imported after the framework: packages of the environment"),
     ] = field(default=(), name="import")
-    keep: Annotated[Seconds, Meta(description="How long it stays for the next run")] = 600.0
+    keep: Annotated[Seconds, Meta(description="How long it is kept for the next run")] = 600.0
 
 
 class Spec(Block, frozen=True):
     """What to train, with which roles, and where."""
 
-    project: Annotated[Name, Meta(description="The project; prefixes everything that gets a name")]
-    run: Annotated[Run | None, Meta(description="For every role that has no `run` of its own")] = None
-    name: Annotated[Name | None, Meta(description="Of this run, instead of the project's")] = None
+    project: Annotated[Name, Meta(description="The project; the prefix of all names")]
+    run: Annotated[Run | None, Meta(description="For every role without its own `run`")] = None
+    name: Annotated[Name | None, Meta(description="The name of this run, instead of the project's")] = None
     framework: Framework = "tensorflow"
     tensorflow: TensorFlow = TensorFlow()
     torch: Torch = Torch()
     environment: Annotated[
-        Environment | None, Meta(description="Unless said, replicas run with the Python of the shell that launches")
+        Environment | None, Meta(description="By default replicas run with the Python of the shell that starts the run")
     ] = None
     roles: Roles = Roles()
     parameters: Annotated[
         dict[ParameterName, Scalar | None],
-        Meta(description="Values for `{{ name }}`, also given as variables; one without has to be given with -p"),
+        Meta(description="Values for `{{ name }}`, also set as variables; a parameter without a value needs -p"),
     ] = {}
-    resources: Annotated[Resources, Meta(description="For every role that has none of its own")] = Resources()
+    resources: Annotated[Resources, Meta(description="For every role without its own")] = Resources()
     port: Annotated[
-        Port | None, Meta(description="The first port, where replicas share an address; else the port of each")
+        Port | None, Meta(description="The first port if replicas share an address; else the port of each")
     ] = None
     env: dict[Variable, Value] = {}
-    workdir: Annotated[Path, Meta(description="Where commands run; the folder of this file unless said")] = "."
+    workdir: Annotated[Path, Meta(description="Where commands run; by default the folder of this file")] = "."
     output: Annotated[
         Path | None, Meta(description="The run's shared folder, given as OUTPUT_DIR; may contain `{{ run }}`")
     ] = None
@@ -253,15 +254,17 @@ class Spec(Block, frozen=True):
     data: Data | Annotated[tuple[Data, ...], Meta(min_length=1)] | None = None
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
-    success: Annotated[Success | None, Meta(description="What decides: unless set, the chief, else all workers")] = None
+    success: Annotated[
+        Success | None, Meta(description="The replicas that decide; by default the chief, else all workers")
+    ] = None
     tensorboard: Annotated[
         bool | None,
-        Meta(description="Beside the run, on loopback; unless said, once a tensorflow run has written summaries"),
+        Meta(description="Beside the run, on loopback; by default, once a tensorflow run has written summaries"),
     ] = None
     engine: Engine = Engine()
     warm: Annotated[
         bool | Warm | None,
-        Meta(description="Fork replicas from a process that has imported the framework; unless said, not for `plain`"),
+        Meta(description="Fork replicas from a process that has imported the framework; by default not for `plain`"),
     ] = None
 
     def with_parameters(self, parameters: Mapping[str, str | None]) -> Self:

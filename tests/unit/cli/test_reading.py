@@ -44,5 +44,5 @@ def test_a_tag_is_refused(tmp_path: Path, tag: str, capsys: Captured) -> None:
     marker = tmp_path / "executed"
     Path("drumline.yml").write_text(f"project: digits\nrun: {tag} ['touch {marker}']\n")
     assert run(["check"]) == 2
-    assert "drumline.yml:2: tags have no meaning here" in capsys.readouterr().err
+    assert "drumline.yml:2: tags are not supported" in capsys.readouterr().err
     assert not marker.exists()

@@ -123,7 +123,7 @@ def test_the_evaluator_is_listed_for_the_evaluator_only() -> None:
             (*TWO, "--ps", "p:1", "--task", "ps:0"),
             (
                 "warning: --ps: parameter servers without a chief: today's strategies need one to coordinate, and a"
-                " mirrored strategy with ps in its cluster hangs without a word; add a `chief`, or drop `ps`\n"
+                " mirrored strategy with ps in its cluster hangs without a message; add a `chief`, or drop `ps`\n"
             ),
         ),
         (
@@ -135,7 +135,7 @@ def test_the_evaluator_is_listed_for_the_evaluator_only() -> None:
         ),
         (
             ("--worker", "a:1", "--all"),
-            "note: the cluster: has one node only: that works, and without TF_CONFIG it works as well\n",
+            "note: the cluster: has one node only, which also works without TF_CONFIG\n",
         ),
     ],
 )
@@ -209,7 +209,7 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
                 "--worker: `c:0x` has no port number: write `c:2222`\n"
                 "--worker: an address is empty: write `host:port`\n"
                 "--master: `m:99999` has a port outside 1 to 65535\n"
-                "--ps: `::1` is IPv6, which stands in brackets, with the port behind: write `[::1]:2222`\n"
+                "--ps: `::1` is an IPv6 address without brackets: write `[::1]:2222`\n"
                 "error: 5 problems; nothing was done\n"
             ),
         ),
@@ -267,7 +267,7 @@ def test_an_empty_variable_is_not_an_unset_one(monkeypatch: pytest.MonkeyPatch) 
     assert run_cli("check") == Answer(
         2,
         "",
-        "TF_CONFIG: is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`\n"
+        "TF_CONFIG: is empty, which TensorFlow treats as invalid JSON, not as unset; run `unset TF_CONFIG`\n"
         "error: TF_CONFIG has one problem\n",
     )
 
@@ -277,10 +277,10 @@ def test_check_lists_warnings_and_problems_but_no_notes() -> None:
     assert run_cli("check", "-", stdin=text) == Answer(
         2,
         "",
-        "warning: <stdin>: tusk: is nothing that TensorFlow reads; did you mean `task`?\n"
+        "warning: <stdin>: tusk: is not a key that TensorFlow reads; did you mean `task`?\n"
         "<stdin>: cluster.worker[1]: `b` has no port: write `b:2222`\n"
         "<stdin>: cluster.chief[0]: `a:1` is already the address of worker.0\n"
-        "<stdin>: `task` is missing: without it this node does not know which one it is\n"
+        "<stdin>: `task` is missing: without it the role and index of this node are unknown\n"
         "error: <stdin> has 3 problems\n",
     )
 
@@ -290,9 +290,8 @@ def test_check_prints_notes_and_the_description_of_the_node() -> None:
     assert run_cli("check", "-", stdin=text) == Answer(
         0,
         "<stdin> is fine: this node is worker.0 on a:1, all alone\n",
-        "note: <stdin>: environment: is written by Kubeflow and Google Cloud; TensorFlow does not read it, no harm is"
-        " done\n"
-        "note: <stdin>: cluster: has one node only: that works, and without TF_CONFIG it works as well\n",
+        "note: <stdin>: environment: is written by Kubeflow and Google Cloud; TensorFlow ignores it\n"
+        "note: <stdin>: cluster: has one node only, which also works without TF_CONFIG\n",
     )
 
 
@@ -306,11 +305,11 @@ def test_check_as_json_has_all_diagnostics_and_the_same_exit_code() -> None:
         "chief": "worker.0",
         "who": "this node is worker.1 on b:1, one of 2 workers with no chief; worker.0 on a:1 acts as chief",
         "problems": [{"path": "task.index", "message": 'expected a number, got the text "1": write 1'}],
-        "warnings": [{"path": "task.id", "message": "is nothing that TensorFlow reads"}],
+        "warnings": [{"path": "task.id", "message": "is not a key that TensorFlow reads"}],
         "notes": [
             {
                 "path": "job",
-                "message": "is written by Google Cloud; TensorFlow does not read it, no harm is done",
+                "message": "is written by Google Cloud; TensorFlow ignores it",
             }
         ],
     }

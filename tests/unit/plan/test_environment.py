@@ -91,7 +91,7 @@ def test_each_version_of_tensorflow_has_supported_pythons(version: str, pythons:
         ("environment: {python: /opt/bin/python2}", None),
         ("tensorflow: {version: 2.5.0}", None),
         ("tensorflow: {version: 2.4.4}", "TensorFlow 2.4.4 runs on no Python from 3.9 on"),
-        ("tensorflow: {version: 2.15.1}\nframework: jax", "installs TensorFlow for a framework that is `jax`"),
+        ("tensorflow: {version: 2.15.1}\nframework: jax", "installs TensorFlow, but the framework is `jax`"),
         ("tensorflow: {version: 2.15.1}\nenvironment: {python: 3.11}", None),
         (
             "tensorflow: {version: 2.15.1}\nenvironment: {python: 3.12}",

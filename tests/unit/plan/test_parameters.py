@@ -198,17 +198,17 @@ def test_a_command_without_values_stays_as_it_is(command: str) -> None:
         ('echo "${x:-{{ p }}}"', "a quoted ${…}"),
         ('echo "${x:-${y:-{{ p }}}}"', "a quoted ${…}"),
         ('echo "${x:-$(echo {{ p }})}"', "a quoted ${…}"),
-        ("echo $\\\n{{ p }}", "a command that is too tangled to follow"),
-        ("cat <\\\n<E\n{{ p }}\nE", "a command that is too tangled to follow"),
+        ("echo $\\\n{{ p }}", "a command that is too complex to analyze"),
+        ("cat <\\\n<E\n{{ p }}\nE", "a command that is too complex to analyze"),
         ("echo $${ <<E\n{{ p }}\nE", "a here-document"),
         ("echo ${{ p }}", "${{…}}; leave out the `$`"),
         ('echo "${{ p }}"', "${{…}}; leave out the `$`"),
-        ('echo "${x:-don\'t}" {{ p }}', "a command that is too tangled to follow"),
-        ('echo "${x:-"}"}" {{ p }}', "a command that is too tangled to follow"),
-        ("echo $'don\\'t' {{ p }}", "a command that is too tangled to follow"),
-        ("echo \"$(case $x in a) echo '{{ p }}' ;; esac)\"", "a command that is too tangled to follow"),
-        ("echo $((echo a); echo {{ p }})", "a command that is too tangled to follow"),
-        ("echo $((echo ')'); true); echo '{{ p }}'", "a command that is too tangled to follow"),
+        ('echo "${x:-don\'t}" {{ p }}', "a command that is too complex to analyze"),
+        ('echo "${x:-"}"}" {{ p }}', "a command that is too complex to analyze"),
+        ("echo $'don\\'t' {{ p }}", "a command that is too complex to analyze"),
+        ("echo \"$(case $x in a) echo '{{ p }}' ;; esac)\"", "a command that is too complex to analyze"),
+        ("echo $((echo a); echo {{ p }})", "a command that is too complex to analyze"),
+        ("echo $((echo ')'); true); echo '{{ p }}'", "a command that is too complex to analyze"),
     ],
 )
 def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str) -> None:
@@ -219,7 +219,7 @@ def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str)
 @pytest.mark.timeout(20)
 def test_what_is_nested_without_end_is_refused_in_time_that_grows_with_its_length_only() -> None:
     nested = list(shell_placeholders("$(" * 50_000 + "{{ p }}" * 10_000))
-    assert {placeholder.problem for placeholder in nested} == {"a command that is too tangled to follow"}
+    assert {placeholder.problem for placeholder in nested} == {"a command that is too complex to analyze"}
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -336,7 +336,7 @@ def test_a_command_that_is_called_unfinished_is_refused_by_every_shell(opened: s
 @pytest.mark.parametrize("operator", ["&&", "||", "|"])
 def test_an_operator_that_nothing_follows_is_found_and_is_refused_by_every_shell(operator: str) -> None:
     (message,) = unfinished(f"echo a {operator} \n")
-    assert message == f"nothing follows the `{operator}` at its end, and no shell can read that"
+    assert message == f"nothing follows the `{operator}` at its end, so a shell cannot read the command"
     for shell in SHELLS:
         read = subprocess.run([shell, "-n", "-c", f"echo a {operator}"], capture_output=True, check=False)
         assert read.returncode

@@ -15,15 +15,15 @@ WORKERS = {"worker": ["a:2222", "b:2222", "c:2222"]}
 FULL = {"chief": ["h:2222"], **WORKERS, "ps": ["p:2222", "q:2222"]}
 ROLE_WORDS = "the roles are chief, worker, ps and evaluator"
 MASTER = "tf.distribute refuses `master`; write `chief`"
-PS_NOTE = "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a word"
-ONE_NOTE = "has one node only: that works, and without TF_CONFIG it works as well"
+PS_NOTE = "this is for ParameterServerStrategy; a mirrored strategy with ps in its cluster hangs without a message"
+ONE_NOTE = "has one node only, which also works without TF_CONFIG"
 MIXED = "`localhost:1` means the machine where it is read, so a node on another one, such as `a:1`, cannot reach it"
 NO_CHIEF = (
     "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy"
-    " with ps in its cluster hangs without a word; add a `chief`, or drop `ps`"
+    " with ps in its cluster hangs without a message; add a `chief`, or drop `ps`"
 )
-GUEST = (
-    "belongs in the evaluator's own TF_CONFIG only: listed here, the training takes it for one of its own"
+EVALUATOR_LISTED = (
+    "belongs in the evaluator's own TF_CONFIG only: if it is listed here, the training counts it as its own"
     " and waits for it"
 )
 
@@ -39,15 +39,15 @@ def diagnostics_of(examination: Examination, level: str) -> list[tuple[str, str]
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`"),
-        (" \n", "is empty, which TensorFlow takes for broken JSON, not for unset; `unset TF_CONFIG`"),
+        ("", "is empty, which TensorFlow treats as invalid JSON, not as unset; run `unset TF_CONFIG`"),
+        (" \n", "is empty, which TensorFlow treats as invalid JSON, not as unset; run `unset TF_CONFIG`"),
         ("{'cluster': {}}", "is not JSON: line 1, column 2: JSON has double quotes only, no single ones"),
         ("{\"cluster\": 'a'}", "is not JSON: line 1, column 13: JSON has double quotes only, no single ones"),
         (
             '{\n  "cluster": {},\n}',
-            "is not JSON: line 2, column 16: a comma stands before the end of the list or object",
+            "is not JSON: line 2, column 16: there is a comma before the end of the list or object",
         ),
-        ('["a" , ]', "is not JSON: line 1, column 6: a comma stands before the end of the list or object"),
+        ('["a" , ]', "is not JSON: line 1, column 6: there is a comma before the end of the list or object"),
         ('{"cluster": {"worker": [', "is not JSON: line 1, column 25: it ends before it is complete"),
         ('{"cluster"', "is not JSON: line 1, column 11: it ends before it is complete"),
         ('{"cluster": "a', "is not JSON: line 1, column 13: the quote that opens here is never closed"),
@@ -59,12 +59,12 @@ def diagnostics_of(examination: Examination, level: str) -> list[tuple[str, str]
             "is not JSON: line 1, column 7: a value is missing, or is not written as JSON has it",
         ),
         ("{} {}", "is not JSON: line 1, column 4: there is more after the end"),
-        ('{"a": "\n"}', "is not JSON: line 1, column 8: a line break or control character stands between quotes"),
-        ("'{}'", "is not JSON: the quotes around it have become part of it; only a shell takes them away"),
-        ('"{"a": 1}"', "is not JSON: the quotes around it have become part of it; only a shell takes them away"),
+        ('{"a": "\n"}', "is not JSON: line 1, column 8: a line break or control character is between quotes"),
+        ("'{}'", "is not JSON: the quotes around it are part of the value; only a shell removes them"),
+        ('"{"a": 1}"', "is not JSON: the quotes around it are part of the value; only a shell removes them"),
         ("\ufeff{}", "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"),
-        ("export TF_CONFIG='{}'", "is a line for a shell; TF_CONFIG is only what stands between its quotes"),
-        ("TF_CONFIG='{}'", "is a line for a shell; TF_CONFIG is only what stands between its quotes"),
+        ("export TF_CONFIG='{}'", "is a shell command; TF_CONFIG is only the text between its quotes"),
+        ("TF_CONFIG='{}'", "is a shell command; TF_CONFIG is only the text between its quotes"),
         ('"{\\"a\\": 1}"', "expected an object, got a text that holds one: it was turned into JSON twice"),
         ("[]", "expected an object with `cluster` and `task`, got a list"),
         ("null", "expected an object with `cluster` and `task`, got null"),
@@ -89,7 +89,7 @@ def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) 
             "{}",
             [
                 ("", "`cluster` is missing: without it this node trains alone"),
-                ("", "`task` is missing: without it this node does not know which one it is"),
+                ("", "`task` is missing: without it the role and index of this node are unknown"),
             ],
         ),
         # The cluster and its roles.
@@ -143,8 +143,8 @@ def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) 
             config({**WORKERS, "evaluator": ["e:1", "f:1"]}, "evaluator"),
             [("cluster.evaluator", "there is at most one evaluator, not 2")],
         ),
-        (config({**WORKERS, "evaluator": ["e:1"]}), [("cluster.evaluator", GUEST)]),
-        (config({**FULL, "evaluator": ["e:1"]}, "ps"), [("cluster.evaluator", GUEST)]),
+        (config({**WORKERS, "evaluator": ["e:1"]}), [("cluster.evaluator", EVALUATOR_LISTED)]),
+        (config({**FULL, "evaluator": ["e:1"]}, "ps"), [("cluster.evaluator", EVALUATOR_LISTED)]),
         (config({"ps": ["p:1"]}, "ps"), [("cluster", "no replica trains: there is neither a `chief` nor a `worker`")]),
         # Addresses.
         (config({"worker": ["a:1", 5]}), [("cluster.worker[1]", "expected `host:port`, got 5")]),
@@ -182,7 +182,7 @@ def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) 
         (
             json.dumps({"cluster": WORKERS, "task": {}}),
             [
-                ("task", "`type` is missing: which role has this node?"),
+                ("task", "`type` is missing: it is the role of this node"),
                 ("task", "`index` is missing: the first of a role is 0, the next is 1"),
             ],
         ),
@@ -248,25 +248,25 @@ def test_every_problem_is_reported_with_its_path(text: str, problems: list[tuple
             [
                 (
                     "environment",
-                    "is written by Kubeflow and Google Cloud; TensorFlow does not read it, no harm is done",
+                    "is written by Kubeflow and Google Cloud; TensorFlow ignores it",
                 ),
-                ("job", "is written by Google Cloud; TensorFlow does not read it, no harm is done"),
+                ("job", "is written by Google Cloud; TensorFlow ignores it"),
             ],
         ),
         (
             json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0, "trial": "1"}}),
             [],
-            [("task.trial", "is written by Google Cloud; TensorFlow does not read it, no harm is done")],
+            [("task.trial", "is written by Google Cloud; TensorFlow ignores it")],
         ),
         (config(WORKERS, rpc_layer="grpc"), [], []),
         (
             config(WORKERS, clusters={}),
-            [("clusters", "is nothing that TensorFlow reads; did you mean `cluster`?")],
+            [("clusters", "is not a key that TensorFlow reads; did you mean `cluster`?")],
             [],
         ),
         (
             json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": 0, "id": 0}}),
-            [("task.id", "is nothing that TensorFlow reads")],
+            [("task.id", "is not a key that TensorFlow reads")],
             [],
         ),
         (

@@ -15,12 +15,12 @@ HEAD = "project: digits\nrun: python train.py\n"
 
 WITHOUT_A_CHIEF = (
     "parameter servers without a chief: today's strategies need one to coordinate, and a mirrored strategy with ps in"
-    " its cluster hangs without a word; add `chief: 1`, or drop ps"
+    " its cluster hangs without a message; add `chief: 1`, or drop ps"
 )
 
 # Specs that a text file cannot contain.
 UNSHOWN = [
-    ("an empty file", b"", "drumline.yml: is empty; `drumline init` writes one to begin with"),
+    ("an empty file", b"", "drumline.yml: is empty; `drumline init` writes a spec to start from"),
     ("UTF-16", "project: digits\n".encode("utf-16"), "drumline.yml: is UTF-16; save it as UTF-8"),
     (
         "a byte of another encoding",
@@ -107,9 +107,9 @@ def test_rules_report_at_most_a_hundred_problems() -> None:
         (
             "roles: {worker: {run: 'train {{ lr * 2 }} {{}} {{ _x }}'}}",
             [
-                "drumline.yml:3: roles.worker.run: `{{ lr * 2 }}` is not a placeholder and is passed on as it is",
-                "drumline.yml:3: roles.worker.run: `{{}}` is not a placeholder and is passed on as it is",
-                "drumline.yml:3: roles.worker.run: `{{ _x }}` is not a placeholder and is passed on as it is",
+                "drumline.yml:3: roles.worker.run: `{{ lr * 2 }}` is not a placeholder and is passed on unchanged",
+                "drumline.yml:3: roles.worker.run: `{{}}` is not a placeholder and is passed on unchanged",
+                "drumline.yml:3: roles.worker.run: `{{ _x }}` is not a placeholder and is passed on unchanged",
             ],
         ),
     ],

@@ -38,7 +38,7 @@ class Image(Block, frozen=True):
     short: ClassVar[str | None] = "name"
     name: Text | None = None
     dockerfile: Annotated[Path | None, Meta(description="Your own file, to be built")] = None
-    context: Annotated[Path | None, Meta(description="The folder that goes with it; `.` unless said")] = None
+    context: Annotated[Path | None, Meta(description="The build context; by default `.`")] = None
     base: Annotated[Text | None, Meta(description="An image to begin with; drumline writes the Dockerfile")] = None
     install: Annotated[tuple[Text, ...], Meta(description="What pip installs on top of the base")] = ()
     registry: Annotated[Text | None, Meta(description="Where a built image is pushed to")] = None
@@ -50,26 +50,26 @@ class Toleration(Block, frozen=True):
     short: ClassVar[str | None] = "key"
     key: LabelKey | None = None
     operator: Annotated[
-        Literal["Exists", "Equal"] | None, Meta(description="Unless said, Equal with a value, else Exists")
+        Literal["Exists", "Equal"] | None, Meta(description="By default Equal with a value, else Exists")
     ] = None
     value: LabelValue | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
     seconds: Annotated[
         Annotated[int, Meta(ge=0)] | None,
-        Meta(description="How long, for NoExecute; for ever unless said"),
+        Meta(description="How long, for NoExecute; by default without a limit"),
     ] = field(default=None, name="tolerationSeconds")
 
 
 class KubernetesOptions(Block, frozen=True):
     """The cluster, the namespace, and options of pods."""
 
-    context: Annotated[Text | None, Meta(description="Of your kubeconfig; the current one unless said")] = None
-    namespace: Annotated[Label | None, Meta(description="That of the context unless said")] = None
+    context: Annotated[Text | None, Meta(description="A context of your kubeconfig; by default the current one")] = None
+    namespace: Annotated[Label | None, Meta(description="By default that of the context")] = None
     image: Image | None = None
     jobs: Annotated[
         Literal["single", "indexed"], Meta(description="A Job for each replica, or an indexed one for each role")
     ] = "single"
-    output: Annotated[Volume | None, Meta(description="Where OUTPUT_DIR is; lost with the pods unless said")] = None
+    output: Annotated[Volume | None, Meta(description="Where OUTPUT_DIR is; by default in the pods")] = None
     code: Annotated[bool, Meta(description="Carry the project's folder into the pods")] = True
     node_selector: dict[LabelKey, LabelValue] = {}
     tolerations: tuple[Toleration, ...] = ()
@@ -82,7 +82,7 @@ class KubernetesOptions(Block, frozen=True):
     shm: Annotated[Bytes | None, Meta(description="The size of /dev/shm")] = None
     user: Annotated[
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
-        Meta(description="The number of the user that the pods run as; that of the image unless said"),
+        Meta(description="The user id that the pods run as; by default that of the image"),
     ] = None
     lost: Annotated[Seconds, Meta(description="How long a node that the cluster does not hear from keeps its pods")] = (
         60.0

@@ -29,7 +29,7 @@ class SshHost(Block, frozen=True):
     short: ClassVar[str | None] = "host"
     host: HostName
     address: Annotated[
-        Address | None, Meta(description="The address its peers use; unless said, the one that ssh connects to")
+        Address | None, Meta(description="The address its peers use; by default the one that ssh connects to")
     ] = None
     port: Annotated[Port | None, Meta(description="Its first training port, where a firewall wants a fixed one")] = None
     cpus: Annotated[float, Meta(ge=0.01)] | None = None
@@ -46,7 +46,7 @@ class SshOptions(Block, frozen=True):
         Path | None, Meta(description="A folder that every host has in common, such as one on NFS; OUTPUT_DIR is in it")
     ] = None
     folder: Annotated[
-        Path | None, Meta(description="Where runs have theirs on each host; ~/.local/share/drumline there unless said")
+        Path | None, Meta(description="The folder of runs on each host; by default ~/.local/share/drumline")
     ] = None
     python: Annotated[Text, Meta(description="The Python of the hosts, 3.11 or newer: a name or a path there")] = (
         "python3"
@@ -142,10 +142,10 @@ def _about_limits(options: SshOptions, path: At) -> Iterator[SpecProblem]:
         if folder is not None and not folder.startswith("/") and not (key == "folder" and folder.startswith("~/")):
             yield SpecProblem((*path, key), f"is a folder of the hosts: write the path in full, not `{folder}`")
     if options.python.startswith("~"):
-        yield SpecProblem((*path, "python"), "`~` is not expanded, for no shell reads it; write the path in full")
+        yield SpecProblem((*path, "python"), "`~` is not expanded, since no shell reads it; write the full path")
     for key in ("lost", "lease"):
         if getattr(options, key) == 0:
-            yield SpecProblem((*path, key), "a limit of 0 is over before anything began; give more, or leave it out")
+            yield SpecProblem((*path, key), "a limit of 0 would end the run at once; set a longer one, or remove it")
     if 0 < options.lease < options.lost:
         yield SpecProblem(
             path, "`lease` is over before `lost`: replicas would end by themselves on a host that may yet answer"

@@ -108,10 +108,10 @@ def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: py
     [
         ("", "--hosts names none"),
         ("a,,b", "there is nothing before or after a comma"),
-        ("a b", "`a b` is none"),
-        ("a,-oProxyCommand=x", "`-oProxyCommand=x` is none"),
-        ("a,$(x)", "is none"),
-        ("a:22", "`a:22` has a port behind it"),
+        ("a b", "`a b` is not a host"),
+        ("a,-oProxyCommand=x", "`-oProxyCommand=x` is not a host"),
+        ("a,$(x)", "is not a host"),
+        ("a:22", "`a:22` has a port"),
         ("a,b,a", "`a` is named twice"),
     ],
 )

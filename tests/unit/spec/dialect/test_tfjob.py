@@ -244,7 +244,7 @@ def test_a_decision_is_explained_beside_its_key() -> None:
 @pytest.mark.parametrize("shell", [["sh", "-c"], ["/bin/bash", "-ec"]])
 def test_an_incomplete_shell_command_is_refused(shell: list[str]) -> None:
     (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py 'x"])}))
-    assert "`'` is never closed, and no shell can read that" in problem
+    assert "`'` is never closed, so a shell cannot read the command" in problem
     (problem,) = refused(a_job({"Worker": a_role(command=[*shell, "python t.py {{ lr"])}))
     assert problem.endswith("`{{ lr` is never closed: write `{{ lr }}`")
 
