@@ -1,7 +1,8 @@
 """The engine `fake`: replicas that are no processes but behave as their command says, for tests.
 
-The command of such a replica is its behavior, as data. All its events follow from that and from the times of its start
-and stop, which are in its trace; so nothing has to run, and a later session can compute its state. Time is the event
+The command of such a replica is its behavior, as data. All its events follow from the behavior and from the times of
+its start and stop, which are in its trace. So no process has to run, and a later session can compute its state. Time is
+the event
 loop's.
 """
 
@@ -103,7 +104,7 @@ class FakeSession:
         self._addresses: dict[ReplicaId, str] = {}
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the replicas."""
+        """Return the events of the replicas."""
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
@@ -114,7 +115,7 @@ class FakeSession:
         return Placed(placement)
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Let the helper begin that would make this data; every environment that one could want is there."""
+        """Start the helper that would make this data; all environments count as built."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="fake replicas need no build")
             self._events.put(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
@@ -139,7 +140,7 @@ class FakeSession:
         self._replicas.start(launches)
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Stop these; one that never began ends by that."""
+        """Stop these; one that never began ends now."""
         self._replicas.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:

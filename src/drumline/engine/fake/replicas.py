@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FakeReplicas:
-    """Reports the events of fake replicas when their time has come."""
+    """Reports the events of fake replicas at their times."""
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self.tracker = ReplicaTracker(run_dir, FakeReplica, loop, report)

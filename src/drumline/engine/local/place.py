@@ -1,4 +1,4 @@
-"""Places on this machine: a port for each replica, or an address in a private network; the folders of the run."""
+"""Placement on this machine: a port for each replica, or an address in a private network; the folders of the run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def place(
     plan: Plan, site: Site, keep: Sequence[str] = (), *, hold: bool = True
 ) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
-    """Place every replica on this machine; return the claims on the picked ports, which are open if `hold`."""
+    """Place every replica on this machine; return the claims on the chosen ports, which are open if `hold`."""
     base = place_helper(plan, site)
     hosts = dict.fromkeys((replica.id for replica in plan.replicas), HOST)
     claims: dict[ReplicaId, PortClaim] = {}
@@ -138,7 +138,7 @@ def claim_extra_port(plan: Plan) -> PortClaim:
 
 
 def _candidates(named: Mapping[ReplicaId, int]) -> Iterator[int]:
-    """Yield the ports that may be picked; those that the spec names are left out."""
+    """Yield the ports that may be chosen; those that the spec names are left out."""
     taken, kernels = frozenset(named.values()), _ephemeral_ports()
     return (port for ports in _PICKED_PORTS for port in ports if port not in taken and port not in kernels)
 

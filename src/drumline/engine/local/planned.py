@@ -1,4 +1,4 @@
-"""The local engine's part of a plan. It is read on hosts too, which have the standard library only."""
+"""The local engine's part of a plan. Hosts read it, too: standard library only."""
 
 from __future__ import annotations
 

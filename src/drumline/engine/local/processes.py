@@ -71,7 +71,7 @@ class Processes:
         """Start every replica that was not started before, and watch all; what happens to them is reported.
 
         One that cannot be started is reported as EngineFailed. `env_of` is called only for replicas that start: a
-        supervisor that came back may lack the secrets of running ones. Replicas are forked from a warm process if one
+        supervisor that returned may lack the secrets of running ones. Replicas are forked from a warm process if one
         is ready, or if waiting for it is faster with the CPUs of `resources`.
         """
         self._warm = warm

@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30
 
 
 class WantedEnvironment(Record):
-    """What an environment of this machine consists of, whether it is built or not."""
+    """The content of an environment of this machine, whether it is built or not."""
 
     root: str
     python: str
@@ -35,7 +35,7 @@ class WantedEnvironment(Record):
 
     @property
     def folder(self) -> str:
-        """Return where it is, once it is built."""
+        """Return its folder, which exists once it is built."""
         return folder_of(self.root, self.python, self.requirements)
 
     @property
@@ -72,7 +72,7 @@ class RunPython:
         self.copy_runtime()
 
     def copy_runtime(self) -> None:
-        """Copy the runtime to where replicas look for it."""
+        """Copy the runtime to the folder where replicas find it."""
         copy_runtime(self.wanted.runtime)
 
     def applied(self, place: Place) -> Place:
@@ -81,14 +81,14 @@ class RunPython:
 
 
 def find_environment(environment: Environment, site: Site, environ: Mapping[str, str]) -> WantedEnvironment:
-    """Return what an environment is made of on this machine; raise InputError if no Python fits."""
+    """Return the content of an environment on this machine; raise InputError if no Python fits."""
     cache = site.cache or site.home / "cache"
     python = find_python(environment.pythons, site.directory, environ, site.python)
     return WantedEnvironment(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
 
 
 def runtime_folder(site: Site) -> str:
-    """Return where a copy of drumline's runtime is, or will be; its name changes with its content."""
+    """Return the folder for a copy of drumline's runtime; its name depends on the content."""
     cache = site.cache or site.home / "cache"
     return str(cache / f"runtime-{_digest()}")
 
@@ -164,7 +164,7 @@ def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
     if uv := shutil.which("uv", path=environ.get("PATH")):
         found = subprocess.run(
             [uv, "python", "find", "--no-project", "--no-python-downloads", version],
-            cwd="/",  # no file of the project says which interpreter is started
+            cwd="/",  # files of the project must not choose the interpreter
             capture_output=True,
             text=True,
             check=False,

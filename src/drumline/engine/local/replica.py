@@ -23,12 +23,12 @@ class LocalReplica(Tracked):
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         super().__init__(incarnation, folder)
         self.path = folder / TRACE
-        self.trace = Trace()  # as it was read last
+        self.trace = Trace()  # as last read
         self.keeper: int | None = None
         self.watched: int | None = None  # a pidfd, readable when the keeper has ended
         self.is_kept = False  # its keeper is watched, or has ended
         self.is_stopped = False
-        self.task: Task[None] | None = None  # orders its keeper
+        self.task: Task[None] | None = None  # the task that orders its keeper
         self.begins: Future[bool] | None = None  # whether its keeper began its work
 
     @property

@@ -73,7 +73,7 @@ class LocalSession:
         )
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the replicas."""
+        """Return the events of the replicas."""
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
@@ -83,7 +83,7 @@ class LocalSession:
         """
         self._plan = plan
         all_begun = bool(keep) and all(self._running.has_begun(Incarnation(each.id, attempt)) for each in plan.replicas)
-        python = None if all_begun else self._pythons.of(plan)  # running replicas need it no more
+        python = None if all_begun else self._pythons.of(plan)  # running replicas no longer need it
         if plan.environment is None and self._site.python and not all_begun:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
         if python:

@@ -37,7 +37,7 @@ class Start(Record):
 
 
 class DescriptorCopies:
-    """DescriptorCopies of descriptors for replicas that begin later; each descriptor is copied once."""
+    """Copies of descriptors for replicas that begin later; each descriptor is copied once."""
 
     def __init__(self) -> None:
         self._copies: dict[int, int] = {}

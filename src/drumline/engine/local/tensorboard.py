@@ -35,7 +35,7 @@ _ENV: Mapping[str, LaunchValue] = {
 
 
 class Server:
-    """TensorBoard of one run; probes its port until it answers or has ended."""
+    """The TensorBoard of one run; probes its port until it answers or has ended."""
 
     def __init__(
         self, run_dir: Path, running: Processes, loop: AbstractEventLoop, report: ReportEvent, incarnation: int = 0

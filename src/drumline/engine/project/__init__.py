@@ -1,1 +1,1 @@
-"""The project's folder as engines send it: which files belong to it, in which order, as which bytes."""
+"""The project's folder as engines send it: its files, their order and their bytes."""

@@ -31,7 +31,7 @@ def project_members(directory: Path, tree: Tree, warnings: list[str]) -> Iterato
             data, still = found
             if not still:
                 warnings.append(
-                    f"{printable(entry.path)} changes while it is packed; it is sent as it was at one moment"
+                    f"{printable(entry.path)} changes while it is packed; one consistent state of it is sent"
                 )
             yield Member(entry, data)
 
@@ -68,5 +68,5 @@ def make_archive(members: Iterable[Member]) -> bytes:
 
 
 def compress(archive: bytes) -> bytes:
-    """Return it compressed by gzip, without the time."""
+    """Return data compressed by gzip, without the time."""
     return gzip.compress(archive, compresslevel=6, mtime=0)

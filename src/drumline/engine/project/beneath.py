@@ -1,7 +1,7 @@
 """Files, folders and links beneath one folder, by paths that cannot lead out of it.
 
-Each name of a path is opened relative to the folder before it, and no symbolic link is followed. It does not matter
-what the folder holds, or what changes while a path is resolved. This file is also used on hosts: standard library only.
+Each name of a path is opened relative to the folder before it, and no symbolic link is followed. The content of the
+folder is not trusted, and may change while a path is resolved. This file is also used on hosts: standard library only.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is opened without waiting for its other end
+_NO_WAIT = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # a FIFO is opened without waiting for a writer
 _MOST_NAMES = 64  # in a path that another machine has sent
 _MOST_PATH_BYTES = 2048
 
 
 class OutsideError(ValueError):
-    """A path does not name anything beneath a folder."""
+    """A path leads out of its folder, or is no valid path."""
 
 
 def split(path: str) -> list[str]:
-    """Return the names in a relative path; raise OutsideError for one that is absolute, climbs, or is no file name."""
+    """Return the names in a relative path; raise OutsideError for one that is absolute, has `..`, or is invalid."""
     names = path.split("/")
     for name in names:
         if name in ("", ".", "..") or "\0" in name:
@@ -37,7 +37,7 @@ def split(path: str) -> list[str]:
 
 
 def require_short(path: str) -> None:
-    """Raise OutsideError for a path so deep or long that removing, reading or copying it could fail or take very long.
+    """Raise OutsideError for a path so deep or long that its removal, reading or copying could fail or take very long.
 
     File systems allow such paths, but Python's functions for trees are recursive and system calls refuse long paths.
     """
@@ -46,9 +46,9 @@ def require_short(path: str) -> None:
 
 
 def stays_beneath(path: str, target: str) -> bool:
-    """Return whether a link at this path cannot lead out of the folder, whatever other links of this kind lie there.
+    """Return whether a link at this path cannot lead out of the folder, together with other links of this kind.
 
-    `..` may only stand at the beginning of the target: behind a name that is itself a link it climbs from elsewhere.
+    `..` is allowed at the beginning of the target only: after a name that is itself a link it leads somewhere else.
     """
     if not target or "\0" in target or target.startswith("/"):
         return False
@@ -79,11 +79,11 @@ class Beneath:
         os.close(self._root)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder, and those on the way to it; a file or link in its place is removed, one on the way is not."""
+        """Make a folder and its parents; a file or link in its place is removed, one in place of a parent is not."""
         names = split(path)
         try:
             self._make_last(names)
-        except FileNotFoundError:  # a folder on the way is missing
+        except FileNotFoundError:  # a parent folder is missing
             for depth in range(1, len(names)):
                 with suppress(FileExistsError), self._parent(names[:depth]) as (parent, name):
                     os.mkdir(name, dir_fd=parent)
@@ -96,11 +96,11 @@ class Beneath:
                 return
             if kind is not None:
                 os.unlink(name, dir_fd=parent)
-            with suppress(FileExistsError):  # made meanwhile
+            with suppress(FileExistsError):  # created meanwhile
                 os.mkdir(name, dir_fd=parent)
 
     def open(self, path: str, flags: int, mode: int = 0o666) -> int:
-        """Open a regular file and return its descriptor; raise OSError if a link, a folder or a device is there."""
+        """Open a regular file and return its descriptor; raise OSError for a link, a folder or a device."""
         with self._parent(split(path)) as (parent, name):
             descriptor = os.open(name, flags | _NO_WAIT, mode, dir_fd=parent)
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -109,7 +109,7 @@ class Beneath:
             return descriptor
 
     def lstat(self, path: str) -> os.stat_result | None:
-        """Return what is known of a file, folder or link; None if it does not exist."""
+        """Return the status of a file, folder or link; None if it does not exist."""
         try:
             with self._parent(split(path)) as (parent, name):
                 return os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -125,19 +125,19 @@ class Beneath:
             return None
 
     def make_link(self, path: str, target: str) -> None:
-        """Make a symbolic link; raise FileExistsError if something is there."""
+        """Make a symbolic link; raise FileExistsError if the path exists."""
         with self._parent(split(path)) as (parent, name):
             os.symlink(target, name, dir_fd=parent)
 
     def move(self, path: str, target: Beneath, target_path: str) -> None:
-        """Move a file or link to a path beneath a folder, in place of what is there, even of a folder with content."""
+        """Move a file or link to a path beneath a folder; replace an existing path, even a folder with content."""
         with target._parent(split(target_path)) as (new, name), self._parent(split(path)) as (old, source_name):
             if _kind(name, new) == stat.S_IFDIR:
                 shutil.rmtree(name, dir_fd=new)
             os.rename(source_name, name, src_dir_fd=old, dst_dir_fd=new)
 
     def remove(self, path: str) -> None:
-        """Remove a file, a link or an empty folder; a folder that is not empty stays, and so does what is not there."""
+        """Remove a file, a link or an empty folder; ignore folders with content and missing paths."""
         with suppress(FileNotFoundError, NotADirectoryError), self._parent(split(path)) as (parent, name):
             if _kind(name, parent) != stat.S_IFDIR:
                 os.unlink(name, dir_fd=parent)
@@ -149,7 +149,7 @@ class Beneath:
                     raise
 
     def remove_tree(self, path: str) -> None:
-        """Remove a folder with all that is in it, a file or a link; what is not there is not missed."""
+        """Remove a folder with its content, a file or a link; ignore a path that does not exist."""
         with suppress(FileNotFoundError, NotADirectoryError), self._parent(split(path)) as (parent, name):
             if _kind(name, parent) == stat.S_IFDIR:
                 shutil.rmtree(name, dir_fd=parent)
@@ -157,7 +157,7 @@ class Beneath:
                 os.unlink(name, dir_fd=parent)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """Yield all that lies in the folder, or in one beneath it, each folder before what is in it."""
+        """Yield the content of the folder, or of one beneath it, each folder before its content."""
         todo = [path]
         while todo:
             at = todo.pop()
@@ -179,7 +179,7 @@ class Beneath:
 
     @contextmanager
     def _parent(self, names: list[str]) -> Iterator[tuple[int, str]]:
-        """Open the folder in which the last name lies; errors of what is done there get the whole path."""
+        """Open the folder that contains the last name; errors within the block are raised with the whole path."""
         try:
             with self._opened(names[:-1]) as folder:
                 yield folder, names[-1]

@@ -16,9 +16,9 @@ _PIECE_BYTES = 1 << 20
 def copy(source: Path, target: Path, *, trusted: bool) -> tuple[str, ...]:
     """Copy a file or folder into a folder that exists, else under this name; return the paths that were left out.
 
-    Links within a folder are copied as links, and are not followed where the target has them. Unless the source is
-    `trusted`, links that lead out of it are left out, and a source that is itself a link is refused. What is neither a
-    file, a folder nor a link is left out. Raise EngineError if it cannot be read or written.
+    Links within a folder are copied as links, and links in the target are not followed. Unless the source is `trusted`,
+    links that lead out of it are left out, and a source that is itself a link is refused. Devices, sockets and pipes
+    are left out. Raise EngineError if it cannot be read or written.
     """
     source = source if source.is_symlink() else source.resolve()
     if source.is_symlink() and not trusted:
@@ -40,7 +40,7 @@ def copy(source: Path, target: Path, *, trusted: bool) -> tuple[str, ...]:
 
 
 def refuse_link(name: str) -> InputError:
-    """Return the error for a link that was asked for by its name."""
+    """Return the error for a requested path that is a link."""
     return InputError(f"{name} is a symbolic link, and is not copied", hint="copy the file or folder it leads to")
 
 

@@ -1,4 +1,4 @@
-"""What `.gitignore` and `.drumlineignore` say, by git's own rules: nested files, `!`, `**`, closed folders."""
+"""The rules of `.gitignore` and `.drumlineignore`, as git applies them: nested files, `!`, `**`, ignored folders."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ _NEVER = re.compile(rb"(?!)")
 
 
 class Rule(Record):
-    """One line of such a file."""
+    """One line of an ignore file."""
 
     pattern: re.Pattern[bytes]
     keeps: bool  # it began with `!`
     only_folders: bool
-    anchored: bool  # matches the path from the file's folder on; else only the last name
+    anchored: bool  # matches the path relative to the file's folder; else only the last name
 
 
 class Rules(Record):
-    """One such file, and where it lies; a path is written from the walk's root on, with a `/` after each folder."""
+    """The rules of one ignore file, and its folder; paths are relative to the walk's root, folders end with `/`."""
 
     base: bytes  # its folder: empty, or with a `/` at its end
     rules: tuple[Rule, ...]
 
     def verdict(self, path: bytes, *, folder: bool) -> bool | None:
-        """Whether it leaves this path out; None if it does not speak of it. The last line that does counts."""
+        """Return whether the file ignores this path; None if no line matches. The last line that matches counts."""
         inner = path[len(self.base) :]
         name = inner.rpartition(b"/")[2]
         for rule in reversed(self.rules):
@@ -43,7 +43,7 @@ class Rules(Record):
 
 
 def read_rules(text: bytes, base: bytes = b"") -> Rules:
-    """Read such a file; lines that mean nothing to git mean nothing here."""
+    """Read an ignore file; lines that git ignores are ignored."""
     return Rules(base, tuple(_rules(text)))
 
 
@@ -68,14 +68,14 @@ def _rules(text: bytes) -> Iterator[Rule]:
 
 
 def _trimmed(line: bytes) -> bytes:
-    """Without blanks at its end, but those behind a backslash."""
+    """Return a line without blanks at its end, except one after a backslash."""
     bare = line.rstrip(b" ")
     backslashes = len(bare) - len(bare.rstrip(b"\\"))
     return bare + b" " if backslashes % 2 and len(bare) < len(line) else bare
 
 
 def _compiled(glob: bytes) -> re.Pattern[bytes]:
-    """A glob as git matches it, byte by byte; one that is not whole never matches."""
+    """Return a glob as a pattern that matches bytes as git does; an incomplete one never matches."""
     out, at = b"", 0
     while at < len(glob):
         char = glob[at : at + 1]
@@ -105,7 +105,7 @@ def _compiled(glob: bytes) -> re.Pattern[bytes]:
 
 
 def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
-    """The set of bytes that begins here, and where it ends; None if it does not."""
+    """Return the pattern of the bracket expression at this position, and its end; None if it is not closed."""
     negated = glob[at : at + 1] in (b"!", b"^")
     at += negated
     inside, first = b"", True
@@ -128,7 +128,7 @@ def _bracket(glob: bytes, at: int) -> tuple[bytes, int] | None:
             inside += re.escape(low) + b"-" + re.escape(high) if low <= high else b""
         else:
             inside += re.escape(low)
-    if not inside:  # only ranges that hold nothing
+    if not inside:  # only empty ranges
         return (rb"[^/]" if negated else rb"(?!)"), at + 1
     return rb"(?!/)[" + (b"^" if negated else b"") + inside + rb"]", at + 1
 

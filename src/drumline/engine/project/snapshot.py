@@ -1,4 +1,4 @@
-"""A folder as it is at one moment, by the hashes of its files."""
+"""A snapshot of a folder: its entries with the hashes of its files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Item(Record):
 
 
 class Snapshot:
-    """The files to send; a file that changes meanwhile is sent as it was at one moment."""
+    """The files to send; one consistent state of a file that changes meanwhile is sent."""
 
     def __init__(self, root: Path, tree: Tree) -> None:
         self._root = root
@@ -87,14 +87,14 @@ class Snapshot:
             yield b""
 
     def renew(self, digest: str) -> None:
-        """Read the files that had this hash again, and hold their content."""
+        """Read the files with this former hash again, and keep their content in memory."""
         for path, item in list(self._items.items()):
             if item.digest == digest:
                 del self._items[path]
                 self._hold(item.entry)
 
     def _hold(self, entry: Entry) -> None:
-        """Hold the content of a file, if it still exists."""
+        """Keep the content of a file in memory, if it still exists."""
         found = read_file(self._root, entry)
         if found is None:
             return

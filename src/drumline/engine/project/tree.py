@@ -21,24 +21,24 @@ _MOST_NAMED = 3  # paths in a warning
 
 
 class Entry(Record):
-    """A file, a folder or a link below the root; its name as the file system has it."""
+    """A file, a folder or a link below the root; its name is that of the file system."""
 
-    path: str  # from the root on
+    path: str  # relative to the root
     kind: str  # "file", "folder" or "link"
     size_bytes: int = 0
     executable: bool = False
-    target: str = ""  # of a link, from its own folder on
+    target: str = ""  # of a link, relative to its folder
 
 
 class Tree(Record):
-    """The files of a project, by name, and warnings about what was left out though it is not ignored."""
+    """The files of a project, by name, and warnings about files that were left out though they are not ignored."""
 
     entries: tuple[Entry, ...]
     warnings: tuple[str, ...]
 
 
 def walk_project(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Tree:
-    """Find all that belongs to a project: not what is ignored, no version control, no environment, none of `without`.
+    """Find the files of a project, without ignored ones, version control, environments, and the folders in `without`.
 
     Raise InputError for a folder that cannot be read.
     """
@@ -61,7 +61,7 @@ def read_file(root: Path, entry: Entry, fstat: Callable[[int], os.stat_result] =
             return None
         except OSError as error:
             if error.errno == errno.EINVAL:
-                return None  # it has become something else than a file
+                return None  # it is no longer a regular file
             raise _unreadable(entry.path, error) from None
         if (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size) and len(data) == after.st_size:
             return data, True
@@ -69,7 +69,7 @@ def read_file(root: Path, entry: Entry, fstat: Callable[[int], os.stat_result] =
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a file of a folder to read it; links are not followed, and nothing else than a file is opened."""
+    """Open a regular file of a folder to read it; links are not followed."""
     with Beneath(root) as folder:
         return os.fdopen(folder.open(path, os.O_RDONLY), "rb")
 
@@ -89,7 +89,7 @@ class _Walker:
         yield from self._folder("", self._outer, ())
 
     def _folder(self, path: str, git: tuple[Rules, ...], own: tuple[Rules, ...]) -> Iterator[Entry]:
-        """Yield everything below; the nearest file of rules comes first, and drumline's own decide last."""
+        """Yield all entries below; the rules of the nearest ignore file come first, drumline's own rules last."""
         here = self._root / path
         try:
             found = sorted(os.scandir(here), key=lambda each: each.name)
