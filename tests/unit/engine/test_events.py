@@ -46,3 +46,23 @@ def test_joining_waits_until_the_reader_has_dealt_with_all_events() -> None:
 
 def test_without_events_joining_waits_for_nothing() -> None:
     asyncio.run(EventQueue().join())
+
+
+def test_an_event_that_is_read_after_the_reader_stopped_waiting_is_joined_when_it_asks_for_the_next_one() -> None:
+    async def read() -> tuple[Event, list[bool]]:
+        events = EventQueue()
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        events.put(FIRST)
+        event = await anext(events)
+        joining = asyncio.create_task(events.join())
+        await asyncio.sleep(0)
+        joined = [joining.done()]
+        waiting = asyncio.ensure_future(anext(events))
+        await joining
+        waiting.cancel()
+        return event, [*joined, joining.done()]
+
+    assert asyncio.run(read()) == (FIRST, [False, True])

@@ -56,6 +56,17 @@ def test_an_active_conda_environment_is_preferred_to_drumlines_own(machine: Mach
     assert found == Interpreter(conda, "the active conda environment")
 
 
+@pytest.mark.parametrize("sign", ["pyvenv.cfg", "conda-meta/history"])
+def test_an_environment_first_on_path_is_preferred_though_its_python_is_a_link(machine: Machine, sign: str) -> None:
+    own, base = machine.python("tool", environment=True), machine.python("base")
+    (machine.root / "named" / "bin").mkdir(parents=True)
+    (machine.root / "named" / "bin" / "python").symlink_to(base)
+    (machine.root / "named" / sign).parent.mkdir(exist_ok=True)
+    (machine.root / "named" / sign).touch()
+    found = find(machine, machine.path("named"), own=own)
+    assert found.path == str(machine.root / "named" / "bin" / "python")
+
+
 def test_a_python_first_on_path_that_is_not_the_systems_is_preferred(machine: Machine) -> None:
     own, other = machine.python("tool", environment=True), machine.python("other")
     assert find(machine, machine.path("other"), own=own) == Interpreter(other, "the first `python` on PATH")
@@ -98,10 +109,33 @@ def test_a_shim_is_followed_to_the_python_that_it_starts(machine: Machine) -> No
     assert found == Interpreter(real, "the first `python` on PATH")
 
 
+def test_a_shim_that_fails_is_not_followed(machine: Machine) -> None:
+    own, real = machine.python("tool", environment=True), machine.python("3.98")
+    shims = machine.root / "shims"
+    shims.mkdir()
+    for name in ("python", "drumline"):
+        (shims / name).write_text(f"#!/bin/sh\necho {real}\nexit 1\n")
+        (shims / name).chmod(0o755)
+    found = find(machine, f"{shims}:/usr/bin:/bin", own=own, program=str(shims / "drumline"))
+    assert found.path == str(shims / "python")
+
+
 def test_a_script_that_starts_drumlines_own_python_is_drumlines_own(machine: Machine) -> None:
     own = machine.python("tool", environment=True)
     machine.python("wrapped", script=f"#!/bin/sh\necho {own}\n")
     assert find(machine, machine.path("wrapped"), own=own).path == own
+
+
+def test_a_program_that_cannot_be_read_is_no_script_that_starts_drumlines_own_python(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: str, mode: str) -> None:
+        raise PermissionError(13, f"Permission denied: {mode}", path)
+
+    own = machine.python("tool", environment=True)
+    other = machine.python("other", script=f"#!/bin/sh\necho {own}\n")
+    monkeypatch.setattr("drumline.engine.interpreter.open", refuse, raising=False)
+    assert find(machine, machine.path("other"), own=own).path == other
 
 
 def test_what_uv_tool_run_puts_in_front_of_path_is_not_what_the_shell_means(machine: Machine) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 
 import pytest
@@ -30,6 +31,21 @@ def test_a_port_is_not_claimed_while_a_server_has_it(family: socket.AddressFamil
     claim = claim_port(port)
     assert claim
     claim.close()
+
+
+class SocketWithoutIpv6(socket.socket):
+    """A socket on a machine without IPv6."""
+
+    def __init__(self, family: int = socket.AF_INET, *more: int, **known: int) -> None:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+        super().__init__(family, *more, **known)
+
+
+def test_a_port_is_not_claimed_while_a_server_has_it_on_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    with listening(socket.AF_INET, "") as server:
+        monkeypatch.setattr(socket, "socket", SocketWithoutIpv6)
+        assert claim_port(server.getsockname()[1]) is None
 
 
 def test_a_claimed_port_is_free_for_its_server_and_for_no_other_claim() -> None:
