@@ -92,8 +92,8 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
     """Return defaults of variables that training needs; `env` of the spec may replace them."""
     env: dict[str, LaunchValue] = {
         **_python(place),
-        # gRPC sends even local traffic through `http_proxy`, and then waits for ever. It reads only this spelling,
-        # and where this spelling is set, others read the upper one no more.
+        # gRPC sends even local traffic through `http_proxy`, and then hangs. It reads only the lower-case name; if that
+        # is set, other libraries ignore the upper-case one.
         "no_proxy": Extended(direct, ",", ("no_proxy", "NO_PROXY")),
     }
     if place.cores is not None:

@@ -280,7 +280,7 @@ class Place(Record):
 
     @property
     def address(self) -> str:
-        """`host:port`, with the brackets that an IPv6 address needs."""
+        """Return `host:port`, with brackets around an IPv6 address."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 

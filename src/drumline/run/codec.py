@@ -9,7 +9,7 @@ from drumline.run.decision import AttemptEnded, Decision, ReplicasJudged, Reviva
 from drumline.run.event import AttemptPlaced, Event
 from drumline.run.state import Phase
 
-# The names by which renamed events are stored: a version that does not know a name overlooks the event.
+# The names by which renamed events are stored: a version that does not know a name ignores the event.
 _STORED_NAMES = {"GangHung": "LineHung"}
 _EVENTS: dict[str, Any] = {_STORED_NAMES.get(kind.__name__, kind.__name__): kind for kind in get_args(Event)}
 _DECISIONS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Decision)}

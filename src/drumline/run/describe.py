@@ -13,18 +13,18 @@ from drumline.words import count, listed
 
 
 def describe_cause(cause: Cause) -> str:
-    """`worker.1: killed by signal 9 (KILL)`, `worker.1: exit code 1, ValueError: bad row`."""
+    """Return `worker.1: killed by signal 9 (KILL)` or `worker.1: exit code 1, ValueError: bad row`."""
     words = describe_end(cause.exit, cause.said)
     return f"{cause.replica}: {words}" if cause.replica else words
 
 
 def describe_restart(restart: RestartChosen, verdict: str) -> str:
-    """`attempt 1 begins (restart 1 of 3): worker.1: exit code 1`."""
+    """Return `attempt 1 begins (restart 1 of 3): worker.1: exit code 1`."""
     return f"attempt {restart.attempt} begins (restart {restart.number} of {restart.budget}): {verdict}"
 
 
 def describe_revival(revival: Revival) -> str:
-    """`worker.1 rejoins (restart 1 of 3): killed by signal 9 (KILL)`."""
+    """Return `worker.1 rejoins (restart 1 of 3): killed by signal 9 (KILL)`."""
     cause, names = revival.cause, listed([str(each) for each in revival.replicas])
     words, restart = describe_exit(cause.exit), f"(restart {revival.number} of {revival.budget})"
     if len(revival.replicas) > 1:
@@ -35,7 +35,7 @@ def describe_revival(revival: Revival) -> str:
 
 
 def describe_waits(state: RunState) -> str:
-    """`worker.1: its image cannot be pulled`, `worker.0 and 2 others: …`; empty if no reason is known."""
+    """Return `worker.1: its image cannot be pulled` or `worker.0 and 2 others: …`; empty if no reason is known."""
     if state.ending or state.phase.is_final:
         return ""
     if state.phase is Phase.PENDING and state.waits:

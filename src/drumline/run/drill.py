@@ -37,7 +37,7 @@ class Outcome(Record):
 
     @property
     def is_over(self) -> bool:
-        """Whether the run has ended."""
+        """Return whether the run has ended."""
         return self.phase.is_final
 
 

@@ -28,7 +28,7 @@ class Exit(Record):
 
 
 class Evidence(Record):
-    """What the end of a replica's log says about its end."""
+    """What the last lines of a replica's log report about its end."""
 
     said: str  # `ValueError: bad row`, or what it reports of a peer
     reports: str = ""  # that a peer is `gone`, `silent` or `absent`; empty if it failed by itself
@@ -58,14 +58,14 @@ class AttemptPlaced(Record):
 
 
 class AttemptDelayed(Record):
-    """There is no room for this attempt yet; the message says for what it waits, and behind which runs."""
+    """This attempt waits for resources; the message states which, and the runs before it in the queue."""
 
     attempt: int
     message: str
 
 
 class RoomFound(Record):
-    """There is room now for an attempt that was delayed."""
+    """The resources for a delayed attempt are free."""
 
     attempt: int
 
@@ -81,14 +81,14 @@ class ReplicaStarted(Record):
 
 
 class ReplicaWaits(Record):
-    """A replica cannot start yet, and for what it waits. Reported once per change; no message: it waits no more."""
+    """A replica cannot start yet; the message states why. Reported once per change; empty: it no longer waits."""
 
     replica: ReplicaId
     attempt: int
     incarnation: int = 0
     reason: str = ""  # the same in one word
     message: str = ""
-    is_fatal: bool = False  # however long it waits, it will not start
+    is_fatal: bool = False  # it will never start
 
 
 class ReplicaExited(Record):
@@ -103,7 +103,7 @@ class ReplicaExited(Record):
 
 
 class FirstStepTaken(Record):
-    """An attempt has taken a step, according to one of its replicas; which step, if it said that, and when."""
+    """An attempt has taken a step, according to one of its replicas; the step is None if it is not known."""
 
     attempt: int
     replica: ReplicaId

@@ -30,7 +30,7 @@ _CLASS_OF_REASON = {
 
 
 def describe_exit(exit_: Exit) -> str:
-    """`exit code 1`, `killed by signal 11 (SEGV)`, `its end was not observed`."""
+    """Return `exit code 1`, `killed by signal 11 (SEGV)` or `its end was not observed`."""
     if exit_.signal is not None:
         by = " by the kernel's out-of-memory killer" if exit_.signal == Signals.SIGKILL and exit_.out_of_memory else ""
         words = _describe_signal(exit_.signal) + by
@@ -43,7 +43,7 @@ def describe_exit(exit_: Exit) -> str:
 
 
 def describe_end(exit_: Exit, said: str) -> str:
-    """`exit code 1, ValueError: bad row`: the exit, and the exception that ended the process."""
+    """Return the exit and the exception that ended the process: `exit code 1, ValueError: bad row`."""
     return f"{describe_exit(exit_)}, {said}" if said else describe_exit(exit_)
 
 
@@ -100,7 +100,7 @@ def _saved_and_exited(exit_: Exit, framework: str) -> bool:
 
 
 def _describe_signal(number: int, *, known: bool = False) -> str:
-    """`killed by signal 9 (KILL)`; empty if it must be `known` and is not."""
+    """Return `killed by signal 9 (KILL)`; empty for an unknown signal that must be `known`."""
     try:
         return f"killed by signal {number} ({Signals(number).name.removeprefix('SIG')})"
     except ValueError:

@@ -58,6 +58,6 @@ def _first_finished(plan: Plan, state: RunState) -> ReplicaId | None:
 
 
 def aborted_for_stacks(ending: Ending, exit_: Exit) -> bool:
-    """Return whether this is how Python ends after it was asked for its stacks."""
+    """Return whether Python was ended by the signal that requests its stacks."""
     hung = ending.cause is not None and ending.cause.failure in ("hang", "rendezvous")
     return hung and exit_.signal == Signals.SIGABRT

@@ -158,7 +158,7 @@ def _named_peers(replica: ReplicaState) -> tuple[ReplicaId, ...]:
 
 
 def _only_name_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId]) -> bool:
-    """Return whether two replicas name each other, and running is no third that could tell which one is gone."""
+    """Return whether two replicas name each other, and no third one exists that could tell which is gone."""
     if len(names) != 2 or any(can_fail_run(each.id) and each.id not in names for each in plan.replicas):
         return False
     one, other = names

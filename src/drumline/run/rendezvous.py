@@ -55,7 +55,7 @@ def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mappin
 
 
 def describe_missing(missing: list[Missing]) -> str:
-    """`worker.1 does not listen on 127.0.0.1:20001`, and so on; of many the first few."""
+    """Return `worker.1 does not listen on 127.0.0.1:20001`, and so on; of many only the first."""
     more = [f"{len(missing) - _MOST_NAMED} more are missing"] if len(missing) > _MOST_NAMED else []
     return listed([*map(str, missing[:_MOST_NAMED]), *more])
 

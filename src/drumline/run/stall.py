@@ -34,7 +34,7 @@ def is_stalled(gaps: Gaps, now: float, lag_seconds: float = 0.0) -> bool:
 
 
 def describe_stall(event: StepsStalled) -> str:
-    """`no step for 4m, since step 30; worker.1 is in spin (train.py:12), worker.0 waits in all_reduce`."""
+    """Return `no step for 4m, since step 30; worker.1 is in spin (train.py:12), worker.0 waits in all_reduce`."""
     since = "" if event.step is None else f", since step {event.step}"
     where = f"; {event.message}" if event.message else ""
     return f"no step for {format_duration(event.seconds)}{since}{where}"

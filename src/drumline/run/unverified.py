@@ -1,4 +1,4 @@
-"""Hosts on which processes of a run may be left, since they could not be asked, and until when."""
+"""Hosts that did not answer, so that processes of a run may be left on them, and until when."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drumline.record import Record
 
 
 class UnverifiedHost(Record):
-    """A host that could not be asked; at the time `until`, all processes there have ended by their lease."""
+    """A host that did not answer; at the time `until`, the leases of all its processes have expired."""
 
     host: str
     until: float | None = None  # seconds since 1970; None while the host may still answer, or without a lease

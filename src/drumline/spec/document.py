@@ -44,7 +44,7 @@ class Scalar(Record):
 
     @property
     def value(self) -> bool | int | float | str | None:
-        """The value by the core rules of YAML 1.2; ambiguous ones stay text."""
+        """Return the value by the core rules of YAML 1.2; an ambiguous one stays text."""
         if not self.plain:
             return self.text
         if self.text in _WORDS:

@@ -22,7 +22,7 @@ class Engine(Block, frozen=True):
 
     @property
     def chosen(self) -> str:
-        """The spec's default engine, else the only one that it has options for, else drumline's default."""
+        """Return the spec's default engine, else the only one that it has options for, else drumline's default."""
         known = [each for each in structs.fields(self) if each.name != "default"]
         given = [each.encode_name for each in known if getattr(self, each.name) is not None]
         return self.default or (given[0] if len(given) == 1 else DEFAULT_ENGINE)

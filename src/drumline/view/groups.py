@@ -31,7 +31,7 @@ def group_replicas(plan: Plan) -> list[ReplicaGroup]:
 
 
 def count_replicas(plan: Plan) -> str:
-    """`1 chief, 3 workers and 2 ps`."""
+    """Return `1 chief, 3 workers and 2 ps`."""
     numbers = dict.fromkeys(ROLES, 0)
     for replica in plan.replicas:
         numbers[replica.id.role] += 1
