@@ -8,8 +8,10 @@ import os
 import socket
 import struct
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HEADER = struct.Struct("!I")  # of a request: its length in bytes
 LONGEST_REQUEST = 1 << 24  # more than the kernel accepts as an environment

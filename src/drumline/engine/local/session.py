@@ -83,6 +83,8 @@ class LocalSession:
         """
         self._plan = plan
         all_begun = bool(keep) and all(self._running.has_begun(Incarnation(each.id, attempt)) for each in plan.replicas)
+        if not all_begun:
+            self._running.prepare()
         python = None if all_begun else self._pythons.of(plan)  # running replicas no longer need it
         if plan.environment is None and self._site.python and not all_begun:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
@@ -136,7 +138,6 @@ class LocalSession:
         if not launches:
             self._ports.close()
             return
-        self._running.prepare()
         network = await self._open_network(launches) if self._is_private else None
         try:
             for problem in too_long_arguments(launches):
