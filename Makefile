@@ -122,7 +122,7 @@ messages: $(READY) ## List every text that a user can read anew after a change o
 interfaces: $(READY) ## Write docs/interfaces.txt after a change of a stable interface, and say what changed
 	PYTHONPATH=tests $(BIN)/python -m interfaces
 
-vocabulary: $(READY) ## Print the retired words that are left, and write the list of the files that have some
+vocabulary: $(READY) ## Print the retired words that texts and names have
 	PYTHONPATH=tests $(BIN)/python -m vocabulary
 
 session: $(READY) ## Record the session that README shows, and draw it anew

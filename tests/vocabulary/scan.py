@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from functools import cache
@@ -14,7 +13,6 @@ from typing import NamedTuple
 from vocabulary import exceptions, retired
 
 ROOT = Path(__file__).parents[2]
-NOT_CLEAN = Path(__file__).parent / "not_clean.txt"
 _TREES = ("src", "docs", "examples", "tests", "bench", "scripts", ".github", ".ci")
 _FILES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile", "pyproject.toml", "mkdocs.yml")
 _TEXTS = ("", ".css", ".jinja", ".md", ".py", ".sh", ".svg", ".toml", ".txt", ".yaml", ".yml")
@@ -57,7 +55,7 @@ def files() -> Iterator[Path]:
     trees = (path for tree in _TREES for path in sorted((ROOT / tree).rglob("*")))
     for path in (*(ROOT / name for name in _FILES), *trees):
         name = str(path.relative_to(ROOT))
-        is_recorded = any(fnmatch(name, pattern) for pattern in _RECORDED) or path == NOT_CLEAN
+        is_recorded = any(fnmatch(name, pattern) for pattern in _RECORDED)
         if path.is_file() and path.suffix in _TEXTS and "__pycache__" not in path.parts and not is_recorded:
             yield path
 
@@ -95,14 +93,3 @@ def _defined(path: Path) -> Iterator[tuple[int, str, bool]]:
                 yield node.lineno, name, False
             case ast.ExceptHandler(name=str(name)) | ast.alias(asname=str(name)):
                 yield node.lineno, name, False
-
-
-def count() -> Counter[tuple[str, str]]:
-    """Return how many retired words each file has, by kind and path."""
-    return Counter((each.kind, each.path) for each in scan()[0])
-
-
-def listed() -> Counter[tuple[str, str]]:
-    """Return what `not_clean.txt` lists."""
-    lines = [line.split(" ", 2) for line in NOT_CLEAN.read_text().splitlines() if line and not line.startswith("#")]
-    return Counter({(kind, path): int(number) for kind, number, path in lines})
