@@ -28,7 +28,12 @@ def write_scalars(folder: Path, tag: str, values: Sequence[float]) -> Path:
 
 def event_record(step: int, value: bytes) -> bytes:
     """Return a record of a file of events: one event at this step, with this value of a summary."""
-    return _record(_event(step, _field(5, _field(1, value))))
+    return summary_record(_field(1, value), step)
+
+
+def summary_record(summary: bytes, step: int = 7) -> bytes:
+    """Return a record of a file of events: one event at this step, with this summary."""
+    return _record(_event(step, _field(5, summary)))
 
 
 def read_scalars(address: str, tag: str) -> dict[str, list[tuple[int, float]]]:

@@ -23,6 +23,7 @@ PLACED = ("accepted", "placed")
     ("events", "words"),
     [
         (PLACED, ""),
+        (("accepted", "worker.1 waits: for its image"), "worker.1: for its image"),
         ((*PLACED, "worker.1 waits: for its image"), "worker.1: for its image"),
         (
             (*PLACED, "worker.0 waits: for its image", "worker.1 waits: for its image"),

@@ -8,13 +8,23 @@ from pathlib import Path
 import pytest
 
 from drumline.plan.types import ReplicaId
+from drumline.run.action import SetTimer
 from drumline.run.decision import AttemptEnded
-from drumline.run.event import AttemptPlaced, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.event import (
+    AttemptPlaced,
+    Event,
+    Exit,
+    ReplicaExited,
+    ReplicaStarted,
+    RunAccepted,
+    SupervisorReturned,
+    TimerFired,
+)
 from drumline.run.failure import describe_exit
 from drumline.run.fold import new_run
 from drumline.run.machine import transition
 from drumline.run.state import Phase, RunState
-from scaffold.decisions import decided, fold
+from scaffold.decisions import decided, fold, step
 from scaffold.gangs import gang
 from scaffold.scenarios import Scenario, ScenarioReplay, read_scenarios
 
@@ -134,6 +144,22 @@ def test_a_delay_grows_from_restart_to_restart_whatever_the_class() -> None:
         replay.apply("timer delay")
         replay.apply("running")
     assert chosen == ["start 1", "choose 5", "choose 15", "choose 45"]
+
+
+def test_the_time_limit_of_a_run_is_one_timer_for_all_attempts() -> None:
+    plan = gang("worker crash=1 run=60")
+    state, first = step(plan, new_run(plan), RunAccepted())
+    for event in (
+        AttemptPlaced(0, ("host:1",)),
+        ReplicaStarted(ReplicaId("worker", 0), 0),
+        TimerFired("old", 0),
+        ReplicaExited(ReplicaId("worker", 0), 0, 0, Exit(code=1), 100.0),
+    ):
+        state, _ = step(plan, state, event)
+    assert state.attempt == 1
+    _, later = step(plan, state, SupervisorReturned())
+    for actions in (first, later):
+        assert SetTimer("run", 0, 60.0) in actions
 
 
 @pytest.mark.parametrize("code", [0, 1])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.record import to_dict
-from drumline.run.progress import UNKNOWN, Progress, read_progress
+from drumline.run.progress import UNKNOWN, Progress, newest_first, read_progress
 
 BARS = Path(__file__).parent / "bars"
 LOGS = {path.stem: path.read_bytes() for path in sorted(BARS.glob("*.txt"))}
@@ -145,6 +145,26 @@ def test_steps_belong_to_the_epoch_that_was_announced_and_not_to_one_that_is_ove
     assert (found.epoch, found.epochs, found.step) == (2, 9, 7)
     found = read_progress(log("epoch 2: loss 0.4", "step 7 loss 0.5"))
     assert (found.epoch, found.epochs, found.step) == (None, None, 7)
+
+
+def test_of_two_epochs_without_a_step_the_last_one_is_current() -> None:
+    assert read_progress(log("Epoch 1/9", "Epoch 2/9")) == Progress(epoch=2, epochs=9)
+
+
+def test_steps_after_an_epoch_that_is_over_do_not_belong_to_the_one_that_was_announced_before() -> None:
+    found = read_progress(log("Epoch 1/9", "epoch 2: loss 0.4", "step 7 loss 0.5"))
+    assert (found.epoch, found.epochs, found.step) == (None, None, 7)
+
+
+def test_the_loss_of_an_incomplete_bar_is_read_when_another_word_follows_it() -> None:
+    assert read_progress(b"2/9 [==>..] - ETA: 7s - loss: 0.2 - accuracy: 0.9").loss == 0.2
+    assert read_progress(b"2/9 [==>..] - ETA: 7s - loss: 0.2").loss is None
+
+
+@pytest.mark.parametrize(("length", "end"), [(8000, 3), (8001, 8001)])
+def test_a_bar_ends_before_the_backspaces_after_it_unless_the_line_is_too_long(length: int, end: int) -> None:
+    (piece,) = newest_first(b"4/9".ljust(length, b"\b"), is_cut=False)
+    assert (piece.text, piece.end) == ("4/9", end)
 
 
 def test_an_incomplete_line_is_not_read_but_an_incomplete_bar_is() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from drumline.plan.types import ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
-from drumline.run.reconsider import reconsider_cause
+from drumline.run.reconsider import first_report, reconsider_cause
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from scaffold.decisions import fold
 from scaffold.effort import examples
@@ -183,6 +183,34 @@ def test_a_replica_of_a_hung_gang_that_has_raised_is_the_cause() -> None:
     )
     quiet = state.replace(replicas={**replicas, worker(1): replicas[worker(1)].replace(evidence=None)})
     assert reconsider_cause(plan, quiet) == quiet
+
+
+def test_a_peer_that_ended_at_the_time_of_the_first_report_was_not_running_any_more() -> None:
+    for at, replica in ((10.0, worker(0)), (10.1, worker(1))):
+        cause = cause_of(end(0, 10.0, naming(SILENT, 1), code=1), end(1, at, signal=15))
+        assert cause.replica == replica
+
+
+def test_a_replica_that_only_an_evaluator_names_has_not_lost_the_peer_that_it_names() -> None:
+    plan = gang("worker*2 evaluator")
+    started: list[Event] = [RunAccepted(), AttemptPlaced(0, ("host:1",) * 3)]
+    started += [ReplicaStarted(each.id, 0) for each in plan.replicas]
+    evaluator = ReplicaExited(ReplicaId("evaluator", 0), 0, 0, Exit(code=1), 10.1, naming(SILENT, 0))
+    state = fold(plan, [*started, end(0, 10.0, naming(SILENT, 1), code=1), evaluator, end(1, 10.2, signal=15)])
+    assert state.ending
+    assert state.ending.cause
+    assert (state.ending.cause.replica, state.ending.cause.reason) == (worker(1), "Unresponsive")
+
+
+def test_the_cause_of_a_run_that_was_stopped_or_has_no_ending_is_not_reconsidered() -> None:
+    state = state_after(end(0, 10.0, naming(SILENT, 1), code=1), end(1, 12.0, signal=9))
+    assert state.ending
+    report = Cause(worker(0), 0, Exit(code=1), "crash", "Exited")
+    for ending in (Ending(Phase.KILLED, "Asked", report, 10.0), None):
+        stopped = state.replace(ending=ending)
+        assert reconsider_cause(gang("worker*2"), stopped) == stopped
+        assert first_report(stopped) == ""
+    assert first_report(state.replace(ending=Ending(Phase.FAILED, "Exited", report, 10.0))) == "silent"
 
 
 EXITS = (Exit(code=0), Exit(code=1), Exit(signal=9), Exit(signal=15), Exit(signal=9, out_of_memory=True))

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.plan.types import Plan, ReplicaId, Restart
-from drumline.run.event import AttemptPlaced, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
+from drumline.run.event import AttemptPlaced, Cause, Event, Evidence, Exit, ReplicaExited, ReplicaStarted, RunAccepted
 from drumline.run.restart import (
     REPORT_SECONDS,
     delay_before,
@@ -15,7 +15,9 @@ from drumline.run.restart import (
     is_permanent,
     may_restart,
     name_cause,
+    with_failure_class,
 )
+from drumline.run.state import Ending, Phase, RunState
 from scaffold.decisions import fold, step
 from scaffold.gangs import gang
 
@@ -41,6 +43,12 @@ def test_a_class_without_a_budget_is_never_restarted() -> None:
 def test_the_first_restart_has_no_delay_and_each_after_it_a_longer_one_up_to_a_limit() -> None:
     budgets = Restart(backoff_initial_seconds=5.0, backoff_factor=3.0, backoff_maximum_seconds=60.0)
     assert [delay_before(budgets, restarts) for restarts in range(6)] == [0.0, 5.0, 15.0, 45.0, 60.0, 60.0]
+
+
+def test_a_delay_stops_growing_after_65_restarts_so_that_it_stays_a_number() -> None:
+    budgets = Restart(backoff_initial_seconds=1.0, backoff_factor=1.01, backoff_maximum_seconds=60.0)
+    before, last, after = (delay_before(budgets, restarts) for restarts in (64, 65, 66))
+    assert before < last == after == delay_before(budgets, 1_000_000)
 
 
 @settings(deadline=None)
@@ -96,6 +104,27 @@ def test_a_replica_that_only_reports_about_a_peer_is_not_the_cause_before_all_ha
     cause = final_cause(plan, over)
     assert cause is not None
     assert str(cause.replica) == "worker.1"
+
+
+def test_a_crash_of_a_run_that_was_stopped_before_its_first_step_keeps_its_class() -> None:
+    plan = gang("worker*2")
+    crash = Cause(ReplicaId("worker", 0), 0, Exit(code=1), "crash", "Exited")
+    failed = RunState(Phase.STARTING, ending=Ending(Phase.FAILED, "Exited", crash, 100.0))
+    ending = with_failure_class(plan, failed).ending
+    assert ending
+    assert ending.cause
+    assert ending.cause.failure == "early"
+    for other in (Ending(Phase.KILLED, "Asked", crash, 100.0), None):
+        stopped = failed.replace(ending=other)
+        assert with_failure_class(plan, stopped) == stopped
+
+
+def test_a_cause_that_was_not_recorded_is_known_when_the_run_is_over() -> None:
+    crash = Cause(ReplicaId("worker", 0), 0, Exit(code=1), "crash", "Exited")
+    ending = Ending(Phase.FAILED, "Exited", crash, 100.0)
+    assert RunState(Phase.RUNNING, ending=ending).known_cause is None
+    assert RunState(Phase.FAILED, ending=ending).known_cause == crash
+    assert RunState(Phase.KILLED, ending=ending.replace(phase=Phase.KILLED)).known_cause is None
 
 
 def test_while_the_cause_is_not_known_the_others_get_a_grace_to_report_it() -> None:

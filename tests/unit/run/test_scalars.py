@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from drumline.run.progress import Progress
 from drumline.run.scalars import Scalar, progress_in, read_scalars
-from scaffold.summaries import event_record
+from scaffold.summaries import event_record, summary_record
 
 FILES = {path.name: path.read_bytes() for path in sorted((Path(__file__).parent / "scalars").iterdir())}
 
@@ -62,6 +62,12 @@ def test_any_bytes_can_be_read(data: bytes, is_cut: bool) -> None:
 
 def test_a_record_that_is_too_long_is_skipped() -> None:
     assert read_scalars(struct.pack("<QI", 2**63, 0) + b"x" * 100, is_cut=False) == []
+    for length, is_read in ((512, True), (513, False)):
+        tag = b"loss".ljust(length - 25)
+        value = b"\x0a" + bytes([len(tag) & 127 | 128, len(tag) >> 7]) + tag + b"\x15" + HALF
+        data = event_record(7, value)
+        assert len(data) == length + 16  # the length, and the checksums
+        assert bool(read_scalars(data, is_cut=False)) is is_read
 
 
 LOSS = b"\x0a\x04loss"  # field 1, the tag
@@ -106,6 +112,45 @@ def test_a_value_is_a_plain_number_or_a_tensor_of_one_float_or_double(value: byt
 )
 def test_a_value_that_is_not_one_number_with_a_tag_is_no_scalar(value: bytes) -> None:
     assert read_scalars(event_record(7, value), is_cut=False) == []
+
+
+def varint(number: int, length: int) -> bytes:
+    """Return a small number in so many bytes: all but the last say that another one follows."""
+    return bytes([number | 128]) + b"\x80" * (length - 2) + b"\x00"
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(2, True), (10, True), (11, False)])
+def test_a_number_has_at_most_ten_bytes(length: int, is_read: bool) -> None:
+    value = b"\x08" + varint(3, length) + b"\x0a\x0b" + LOSS + b"\x15" + HALF
+    data = summary_record(value)
+    assert brief(read_scalars(data, is_cut=False)) == ([("loss", 7, 0.5)] if is_read else [])
+
+
+def test_the_step_after_127_takes_two_bytes() -> None:
+    assert brief(read_scalars(event_record(128, LOSS + b"\x15" + HALF), is_cut=False)) == [("loss", 128, 0.5)]
+
+
+def field(number: int, data: bytes) -> bytes:
+    return bytes([number << 3 | 2, len(data)]) + data
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        field(2, LOSS + b"\x15" + HALF),  # not a value
+        b"\x08\x05",  # a number in place of a value
+        field(1, tensor(b"\x08\x06\x22\x01\x05")),  # a tensor of bytes
+        field(1, tensor(field(1, b""))),  # a tensor with a type that is no number
+    ],
+)
+def test_what_is_not_a_scalar_does_not_hide_the_next_value_of_its_summary(other: bytes) -> None:
+    data = summary_record(other + field(1, LOSS + b"\x15" + HALF))
+    assert brief(read_scalars(data, is_cut=False)) == [("loss", 7, 0.5)]
+
+
+def test_of_many_scalars_the_last_64_are_read() -> None:
+    data = b"".join(event_record(step, LOSS + b"\x15" + HALF) for step in range(70))
+    assert [each.step for each in read_scalars(data, is_cut=False)] == [*range(69, 5, -1)]
 
 
 def test_a_step_is_at_most_the_largest_that_tensorflow_counts() -> None:

@@ -35,6 +35,10 @@ def test_the_gap_of_an_evaluation_raises_the_limit_for_the_next() -> None:
     assert gaps == Gaps(42.0, 42, 40.0)
 
 
+def test_the_longest_gap_may_be_shorter_than_a_second() -> None:
+    assert with_step(with_step(None, 10.0, 1), 10.25, 2) == Gaps(10.25, 2, 0.25)
+
+
 def test_a_run_is_stalled_until_its_next_step_and_does_not_end() -> None:
     plan = gang("worker*2")
     starts = (ReplicaStarted(each.id, 0) for each in plan.replicas)
