@@ -131,7 +131,7 @@ def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: boo
                 raise OSError("it is closed")
             return source, stream.read(most_bytes), _here()
         with open(file, "rb") as stream:  # noqa: PTH123
-            return source, stream.read(most_bytes), _folder_of(file)
+            data = stream.read(most_bytes)
     except FileNotFoundError:
         hint = "`drumline init` writes a drumline.yml" if is_spec else ""
         raise InputError(f"{source}: no such file", hint=hint) from None
@@ -142,6 +142,10 @@ def read_file(file: str | None, *, most_bytes: int = MAX_BYTES + 1, is_spec: boo
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(f"{source}: cannot be read: {reason}") from None
+    if is_spec and file.endswith(".py"):
+        hint = f"write `run: python {source}` into a drumline.yml; `drumline init` writes an example"
+        raise InputError(f"{source}: a Python script, not a spec", hint=hint)
+    return source, data, _folder_of(file)
 
 
 def _folder_of(file: str) -> str:

@@ -77,3 +77,11 @@ def test_an_engine_on_the_command_line_wins(spec: Path) -> None:
     spec.write_text(GOOD + "engine: {ssh: [a]}\n")
     assert load(None).plan.engine == "ssh"
     assert load(None, on="kubernetes").plan.engine == "kubernetes"
+
+
+def test_a_script_in_the_place_of_a_spec_is_named_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import os\n")
+    with pytest.raises(InputError, match=r"^train\.py: a Python script, not a spec$") as raised:
+        load("train.py")
+    assert raised.value.hint.startswith("write `run: python train.py` into a drumline.yml")
