@@ -42,6 +42,11 @@ def test_any_other_text_is_none(text: str) -> None:
     assert read_assignment(text) is None
 
 
+def test_a_value_without_quotes_ends_at_the_next_separator() -> None:
+    assert read_assignment("TF_CONFIG=ab'c d'ef python x.py") == Assignment("abc def", "python x.py")
+    assert read_assignment("export TF_CONFIG=ab;python x.py") == Assignment("ab", "python x.py")
+
+
 @pytest.mark.parametrize("text", ["TF_CONFIG='{", 'export TF_CONFIG="{\\"'])
 def test_a_quote_that_stays_open_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="a quote in it is never closed"):

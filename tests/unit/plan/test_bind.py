@@ -44,6 +44,19 @@ def test_tf_config_has_the_cluster_and_the_replicas_task() -> None:
     }
 
 
+@pytest.mark.parametrize(("length", "kind"), [(1024, str), (1025, Shared)])
+def test_a_cluster_of_more_than_1024_characters_is_kept_once_for_all_replicas(length: int, kind: type) -> None:
+    plan = plan_of("roles: {worker: 2}")
+    short = placement_of(plan)
+    cluster = json.dumps(config_of(bind(plan, short)[0].env)["cluster"])
+    first, second = plan.replicas
+    host = short[first.id].host.ljust(length - len(cluster) + len(short[first.id].host), "x")
+    placement = {**short, first.id: short[first.id].replace(host=host)}
+    for launch in bind(plan, placement):
+        assert isinstance(launch.env["TF_CONFIG"], kind)
+        assert config_of(launch.env)["cluster"]["worker"] == [f"{host}:2222", short[second.id].address]
+
+
 def test_a_master_is_written_as_chief() -> None:
     assert config_of(envs_of("roles: {master: 1, worker: 1}")["chief.0"])["task"] == {"type": "chief", "index": 0}
 

@@ -102,6 +102,14 @@ def test_options_are_written_with_their_defaults() -> None:
     assert to_options(Options()) == {"count": 1, "words": []}
 
 
+def test_a_whole_number_is_read_as_a_fraction_unless_it_is_beyond_all_bounds() -> None:
+    assert repr(from_data(float, 3)) == "3.0"
+    assert from_data(float, 2**63 - 1) == 2**63
+    for data in (2**63, -(2**63), True):
+        with pytest.raises(TypeError):
+            from_data(float, data)
+
+
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [

@@ -22,6 +22,7 @@ from drumline.plan.types import (
     Timeouts,
     Warm,
 )
+from drumline.spec.types import First, Role, Roles, Run, Spec
 from scaffold.plans import plan_of, spec_of
 
 GIB = 1024**3
@@ -145,9 +146,13 @@ def test_first_without_a_command_runs_the_command_of_the_role() -> None:
     assert {each.argv for each in plan.replicas} == {("python", "train.py")}
 
 
-def test_a_command_for_first_is_enough_for_a_single_replica() -> None:
+def test_a_command_for_first_is_enough_for_a_single_replica_only() -> None:
     spec = spec_of("project: digits\nroles: {worker: {first: {run: python one.py}}}")
     assert plan_spec(spec).replicas[0].argv == ("python", "one.py")
+    first = First(run=Run(shell="python one.py"))
+    for role in (Role(replicas=2, first=first), Role(replicas=2), Role()):
+        with pytest.raises(ValueError, match="worker has nothing to run"):
+            plan_spec(Spec(project="digits", roles=Roles(worker=role)))
 
 
 @pytest.mark.parametrize(

@@ -209,6 +209,7 @@ def test_a_command_without_values_stays_as_it_is(command: str) -> None:
         ("echo \"$(case $x in a) echo '{{ p }}' ;; esac)\"", "a command that is too complex to analyze"),
         ("echo $((echo a); echo {{ p }})", "a command that is too complex to analyze"),
         ("echo $((echo ')'); true); echo '{{ p }}'", "a command that is too complex to analyze"),
+        ("(" * 51 + "{{ p }}", "a command that is too complex to analyze"),
     ],
 )
 def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str) -> None:
@@ -237,6 +238,11 @@ def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
         ("echo $(()) {{ p }}", ""),
         ("echo `\\a` {{ p }}", ""),
         ("echo $$'{{ p }}'", "'"),
+        ("echo $'a ' {{ p }}", ""),
+        ("echo $'\\n' {{ p }}", ""),
+        ('echo "${x:-\\}}" {{ p }}', ""),
+        ("echo ${{{ p }}}", "${"),
+        ("(" * 50 + "{{ p }}", "("),
     ],
 )
 def test_the_quotes_around_a_value_are_known_behind_whatever_was_escaped_or_opened_before(
@@ -342,6 +348,16 @@ def test_an_operator_that_nothing_follows_is_found_and_is_refused_by_every_shell
         assert read.returncode
     assert not list(unfinished(f"echo \\{operator[0]}"))
     assert not list(unfinished(f"echo '{operator}'"))
+
+
+def test_an_operator_at_the_end_of_a_comment_or_before_a_document_is_not_reported() -> None:
+    assert not list(unfinished("make # a &&"))
+    assert not list(unfinished("cat <<E &&"))
+
+
+def test_an_unclosed_quote_is_found_though_a_brace_follows_it() -> None:
+    (message,) = unfinished('echo "a }')
+    assert message.startswith('`"` is never closed')
 
 
 def test_an_expression_of_another_system_is_refused_where_a_shell_would_read_it() -> None:

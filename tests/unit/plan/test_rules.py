@@ -11,7 +11,7 @@ from drumline.errors import SpecError
 from drumline.load.engine import all_spec_problems, known_spec_type, plan_spec
 from drumline.load.load import check_spec
 from drumline.spec.read import read_spec
-from drumline.spec.types import Role, Roles, Run, Spec, Value
+from drumline.spec.types import Restart, Role, Roles, Run, Spec, Value
 from scaffold.strategies import specs, texts, to_yaml, wild_specs
 
 SMALL = Spec(project="digits", run=Run(shell="python train.py"))
@@ -69,3 +69,36 @@ def test_a_variable_of_the_rendezvous_needs_an_override_at_any_level(env: dict[s
         Spec(project="x", run=SMALL.run, roles=Roles(worker=Role(env=env))),
     ]
     assert [any(each.fatal for each in all_spec_problems(spec)) for spec in everywhere] == [fatal, fatal]
+
+
+def messages(spec: Spec) -> list[str]:
+    return [each.message for each in all_spec_problems(spec)]
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_found"),
+    [
+        (("bash", "-c", "echo it's"), True),
+        (("/bin/sh", "-ec", "echo it's"), True),
+        (("bash", "train.sh", "echo it's"), False),
+        (("python", "-c", "echo it's"), False),
+    ],
+)
+def test_an_unclosed_quote_is_searched_in_the_command_of_a_shell_only(argv: tuple[str, ...], is_found: bool) -> None:
+    found = messages(Spec(project="digits", run=Run(argv=argv)))
+    assert ["is never closed" in each for each in found] == [True] * is_found
+
+
+@pytest.mark.parametrize(("code", "is_allowed"), [("1", True), ("0", False), ("255", True), ("256", False)])
+def test_a_permanent_exit_code_is_from_1_to_255(code: str, is_allowed: bool) -> None:
+    spec = Spec(project="digits", run=SMALL.run, restart=Restart(budget=1, permanent=(code,)))
+    assert any("exit codes of failures are 1 to 255" in each for each in messages(spec)) is not is_allowed
+
+
+@pytest.mark.parametrize(("before", "is_suggested"), [(99, True), (100, False)])
+def test_a_parameter_is_suggested_if_it_is_among_the_first_hundred(before: int, is_suggested: bool) -> None:
+    names = (*(f"a{number}" for number in range(before)), "learning-rate")
+    parameters: dict[str, str | None] = dict.fromkeys(names, "1")
+    spec = Spec(project="digits", run=Run(shell="train {{ learning-rat }}"), parameters=parameters)
+    (found,) = (each for each in messages(spec) if "is not among the parameters" in each)
+    assert ("did you mean `learning-rate`?" in found) is is_suggested
