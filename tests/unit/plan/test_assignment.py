@@ -47,6 +47,10 @@ def test_a_value_without_quotes_ends_at_the_next_separator() -> None:
     assert read_assignment("export TF_CONFIG=ab;python x.py") == Assignment("ab", "python x.py")
 
 
+def test_a_value_in_quotes_may_be_empty() -> None:
+    assert read_assignment("TF_CONFIG='' python x.py") == Assignment("", "python x.py")
+
+
 @pytest.mark.parametrize("text", ["TF_CONFIG='{", 'export TF_CONFIG="{\\"'])
 def test_a_quote_that_stays_open_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="a quote in it is never closed"):
