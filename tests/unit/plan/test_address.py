@@ -45,6 +45,7 @@ def test_an_address_is_a_host_and_a_port_and_reads_the_same_again(text: str, hos
         ("[::1]:x", "`[::1]:x` has no port number: write `[::1]:2222`"),
         ("a:0", "`a:0` has a port outside 1 to 65535: 0 is any free port, and the others cannot know which"),
         ("a:65536", "`a:65536` has a port outside 1 to 65535"),
+        ("a:002222", "`a:002222` has a port outside 1 to 65535"),
         ("a:" + "9" * 50, f"`a:{'9' * 50}` has a port outside 1 to 65535"),
         ("a :1", "`a :1` has a space in it: write `host:port`"),
         ("a:1\n", r"`a:1\n` has a space in it: write `host:port`"),

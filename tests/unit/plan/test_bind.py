@@ -101,6 +101,9 @@ def test_a_long_cluster_is_encoded_once_for_all_replicas() -> None:
         "DRUMLINE_CLUSTER",
         "DRUMLINE_EVALUATOR_CLUSTER",
     }
+    evaluators = envs["evaluator.0"]["TF_CONFIG"]
+    assert isinstance(evaluators, Shared)
+    assert evaluators.name == "DRUMLINE_EVALUATOR_CLUSTER"
     assert len(config_of(envs["worker.99"])["cluster"]["worker"]) == 100
     assert all(value.length == len(str(value)) for value in values if isinstance(value, Shared))
 

@@ -58,6 +58,15 @@ def test_a_volume_of_data_in_version_1_is_left_to_the_options_of_the_cluster() -
 
 
 @pytest.mark.parametrize(
+    ("image", "builds"), [({"name": "a"}, False), ({"dockerfile": "Dockerfile"}, True), ({"base": "a"}, True)]
+)
+def test_a_plan_of_version_1_builds_an_image_that_has_no_name_yet(image: dict[str, Any], builds: bool) -> None:
+    data = json.loads((HERE / "version1" / "most.json").read_text())
+    plan = plan_from_json(json.dumps({**data, "cluster": {**data["cluster"], "image": image}}))
+    assert plan.builds is builds
+
+
+@pytest.mark.parametrize(
     "changes",
     [{"cluster": []}, {"hosts": 1}, {"hosts": {"all": [1]}}, {"data": [1]}, {"cluster": {"data": []}}, {"data": 1}],
 )

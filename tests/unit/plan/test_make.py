@@ -264,6 +264,10 @@ def test_the_name_is_the_runs_own_else_the_projects() -> None:
     assert (plan_of("name: night").project, plan_of("name: night").name) == ("digits", "night")
 
 
+def test_a_helper_is_parsed_from_its_name() -> None:
+    assert ReplicaId.parse("build") == BUILD
+
+
 @pytest.mark.parametrize("text", ["worker.0", "ps.12", "chief.0", "evaluator.0", "worker.99999"])
 def test_a_replica_id_can_be_parsed_from_its_text(text: str) -> None:
     assert str(ReplicaId.parse(text)) == text
