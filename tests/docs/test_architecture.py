@@ -54,7 +54,7 @@ def imports_of(package: str) -> set[str]:
     return (names & rooms_of(HOUSE)) - {package}
 
 
-def test_every_package_has_a_row_and_every_one_in_it_is_named_there() -> None:
+def test_every_package_has_a_row_that_names_all_its_subpackages() -> None:
     assert set(ROWS) == {path.name for path in HOUSE.iterdir() if (path / "__init__.py").exists()}
     missing = [
         str(inner.relative_to(HOUSE))
@@ -69,7 +69,7 @@ def test_every_row_says_what_its_package_imports() -> None:
     assert {name: set(row[3].split()) for name, row in ROWS.items()} == {name: imports_of(name) for name in ROWS}
 
 
-def test_the_layers_that_are_drawn_are_those_that_are_held() -> None:
+def test_the_drawn_layers_are_those_that_import_linter_enforces() -> None:
     linter = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
     held = {
         container: [set(layer.split(" | ")) for layer in contract["layers"]]
@@ -80,13 +80,13 @@ def test_the_layers_that_are_drawn_are_those_that_are_held() -> None:
     assert drawings() == held
 
 
-def test_every_room_is_in_the_drawing() -> None:
+def test_every_module_is_in_the_drawing_of_its_package() -> None:
     for container, floors in drawings().items():
         folder = HOUSE.parent / container.replace(".", "/")
         assert rooms_of(folder) - {ISLAND} == set().union(*floors), container
 
 
-def test_every_module_that_the_page_names_is_there() -> None:
+def test_every_module_that_the_page_names_exists() -> None:
     known = {str(path.relative_to(HOUSE)) for path in HOUSE.rglob("*.py")}
     named = set(re.findall(r"\b[a-z][a-z_]*(?:/[a-z][a-z_]*)*\.py\b", PAGE.read_text()))
     missing = [
@@ -97,6 +97,6 @@ def test_every_module_that_the_page_names_is_there() -> None:
     assert not missing
 
 
-def test_every_folder_of_tests_is_told_of() -> None:
+def test_every_folder_of_tests_has_a_row() -> None:
     folders = {f"tests/{path.parent.name}" for path in (ROOT / "tests").glob("*/*.py")} | {"bench"}
     assert {row[0].strip("`") for row in read_table(sections(PAGE)["Tests"])} == folders

@@ -18,7 +18,7 @@ MOST_NOT_RUN = 4
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
+def test_a_command_on_a_page_prints_the_output_that_the_page_shows(page: Path, tmp_path: Path) -> None:
     with closing(Terminal(tmp_path, framework_of(page))) as terminal:
         # See tests/cluster/test_docs.py and tests/hosts/test_docs.py.
         here = (block for block in read_blocks(page) if not {"cluster", "hosts"} & block.marks.keys())
@@ -26,20 +26,20 @@ def test_what_a_page_tells_you_to_type_prints_what_it_shows(page: Path, tmp_path
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_block_says_what_it_is() -> None:
+def test_every_code_block_has_a_language() -> None:
     known = ("console", "sh", "yaml", "text", "python", "json", "toml", TABLE)
     strange = [block.place for page in PAGES for block in read_blocks(page) if block.language not in known]
     assert not strange
 
 
-def test_every_row_of_a_table_that_is_typed_has_a_command_or_says_that_nothing_is_needed() -> None:
+def test_every_row_of_a_table_of_commands_has_a_command_or_states_that_none_is_needed() -> None:
     tables = [block for page in PAGES for block in read_blocks(page) if block.language == TABLE]
     assert {block.page for block in tables} == {page for page in PAGES if page.parent.name == "coming-from"}
     rows = [(block.place, row) for block in tables for row in read_table(block.text)]
     assert not [(place, row) for place, row in rows if bool(read_row(row)) == row[-1].startswith("Nothing")]
 
 
-def test_few_commands_are_not_run_and_each_says_why() -> None:
+def test_few_commands_of_pages_are_not_run_and_each_has_a_reason() -> None:
     left_out = [block for page in PAGES for block in read_blocks(page) if "not run" in block.marks]
     assert len(left_out) <= MOST_NOT_RUN
     assert all(block.marks["not run"] for block in left_out)

@@ -50,7 +50,7 @@ def test_a_screen_shows_what_a_terminal_shows(text: str, lines: list[list[Span]]
 
 
 @pytest.mark.parametrize("text", ["\x1b[5;5H", "\x1b[38;5;7mx", "\x07", "\x1b]0;title\x07", "\x1b[2J"])
-def test_what_a_screen_does_not_know_is_refused(text: str) -> None:
+def test_an_unknown_control_sequence_is_refused_by_the_screen(text: str) -> None:
     with pytest.raises(ValueError, match="this screen does not know"):
         shown(text)
 

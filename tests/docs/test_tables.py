@@ -32,7 +32,7 @@ def test_readme_has_every_target_of_the_makefile() -> None:
     assert sorted(shown) == sorted(targets)
 
 
-def test_every_link_of_the_pages_leads_somewhere() -> None:
+def test_every_link_of_the_pages_has_a_target() -> None:
     dead = []
     for page in (*PAGES, *ADRS, *OTHERS):
         for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
@@ -57,7 +57,7 @@ def test_the_index_names_every_page() -> None:
     ]
 
 
-def test_the_index_of_decisions_names_every_one() -> None:
+def test_the_index_of_decisions_names_every_decision() -> None:
     index = (DECISIONS / "README.md").read_text()
     assert not [page.name for page in ADRS if f"]({page.name})" not in index]
 
@@ -66,7 +66,7 @@ def test_decisions_are_numbered_without_a_gap() -> None:
     assert [adr.name[:4] for adr in ADRS] == [f"{number:04}" for number in range(1, len(ADRS) + 1)]
 
 
-def test_a_decision_that_is_referred_to_is_there() -> None:
+def test_every_decision_that_is_referred_to_exists() -> None:
     known = {adr.name[:4] for adr in ADRS}
     folders = ("src", "tests", "bench", "docs", "scripts", "examples")
     texts = [path for folder in folders for kind in ("*.py", "*.md", "*.txt") for path in (ROOT / folder).rglob(kind)]
@@ -79,7 +79,7 @@ def test_a_decision_that_is_referred_to_is_there() -> None:
     assert not named
 
 
-def test_what_the_pages_for_contributors_name_is_there() -> None:
+def test_paths_and_make_targets_that_the_pages_for_contributors_name_exist() -> None:
     text = "".join((ROOT / name).read_text() for name in ("CONTRIBUTING.md", ".github/pull_request_template.md"))
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     made = re.findall(r"`make ([a-z-]+)`", text)
@@ -89,7 +89,7 @@ def test_what_the_pages_for_contributors_name_is_there() -> None:
     assert not [name for name in named if not (ROOT / name).exists() and not (ROOT / "src/drumline" / name).exists()]
 
 
-def test_the_workflow_runs_what_is_there_from_actions_of_a_pinned_version() -> None:
+def test_the_workflow_runs_existing_targets_and_actions_of_pinned_versions() -> None:
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text())
     steps = [step for job in workflow["jobs"].values() for step in job["steps"]]
     used = [step["uses"] for step in steps if "uses" in step]
@@ -99,6 +99,6 @@ def test_the_workflow_runs_what_is_there_from_actions_of_a_pinned_version() -> N
     assert made == {"test", "test-hosts", "test-cluster"}
 
 
-def test_the_changelog_has_a_place_for_what_comes_next() -> None:
+def test_the_changelog_has_a_section_for_unreleased_changes() -> None:
     headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert headings[0] == "Unreleased"

@@ -32,13 +32,13 @@ def test_the_help_of_an_option_is_a_sentence() -> None:
     assert [text for text in FOUND[HELP] if not sentence.fullmatch(text) and not table.match(text)] == []
 
 
-def test_no_message_has_two_spaces_or_asks_politely() -> None:
+def test_no_message_has_two_spaces_or_the_word_please() -> None:
     aligned = re.compile(r"^ |⏎|   ")  # columns of a list of commands
     texts = {text for section in (ERRORS, HINTS, OTHER) for text in FOUND[section] if not aligned.search(text)}
     assert [text for text in texts if "  " in text or re.search(r"\b[Pp]lease\b", text)] == []
 
 
-def test_texts_are_found_wherever_they_are_made(tmp_path: Path) -> None:
+def test_messages_are_found_wherever_they_are_composed(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text(
         '''
 """No message."""

@@ -77,7 +77,7 @@ def test_a_light_command_loads_nothing_heavy(command: str, forbidden: tuple[str,
         ("status -a -n 0 -o json", ("drumline.engine", "drumline.spec", "subprocess")),
     ],
 )
-def test_looking_at_finished_runs_loads_no_more_than_it_takes(
+def test_commands_about_finished_runs_load_only_needed_modules(
     command: str, forbidden: tuple[str, ...], tmp_path: Path
 ) -> None:
     for number in (1, 2, 3):
@@ -90,7 +90,7 @@ def test_looking_at_finished_runs_loads_no_more_than_it_takes(
 @pytest.mark.parametrize(
     "command", ["status 1", "status 1.chief -o json", "events 1", "monitor 1", "monitor 1 --history"]
 )
-def test_looking_at_one_run_loads_no_engine_and_no_library(command: str, tmp_path: Path) -> None:
+def test_a_command_about_one_run_loads_no_engine_and_no_optional_library(command: str, tmp_path: Path) -> None:
     record_run(write_run(tmp_path, 1, finished()))
     modules = modules_of(command.split(), tmp_path)
     assert not modules & {"asyncssh", "lightkube", "msgspec", "pynvml", "yaml"}
@@ -98,14 +98,14 @@ def test_looking_at_one_run_loads_no_engine_and_no_library(command: str, tmp_pat
     assert not [module for module in modules if module.startswith(engines)]
 
 
-def test_what_is_loaded_is_really_seen(tmp_path: Path) -> None:
+def test_loaded_modules_are_detected(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
     modules = modules_of(["check"], tmp_path)
     assert {"yaml", "msgspec"} <= modules
     assert {module for module in CORE if module not in modules} == set()
 
 
-def test_a_line_is_planned_without_what_only_its_start_needs(tmp_path: Path) -> None:
+def test_a_gang_is_planned_without_the_modules_that_start_it(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nresources: {memory: 1GiB}\n")
     modules = modules_of(["check"], tmp_path)
     assert "drumline.engine.local.place" in modules
@@ -114,14 +114,14 @@ def test_a_line_is_planned_without_what_only_its_start_needs(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("command", ["check", "render", "render --run-id 4 -o json"])
-def test_what_a_cluster_would_be_told_is_worked_out_without_what_talks_to_it(command: str, tmp_path: Path) -> None:
+def test_objects_for_a_cluster_are_made_without_loading_a_client(command: str, tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\nengine: {kubernetes: {image: a}}\n")
     modules = modules_of(command.split(), tmp_path)
     assert "drumline.engine.kubernetes.place" in modules
     assert not modules & {"httpx", "lightkube"}
 
 
-def test_training_here_imports_nothing_for_clusters(tmp_path: Path) -> None:
+def test_training_on_this_machine_imports_no_module_for_clusters(tmp_path: Path) -> None:
     (tmp_path / "drumline.yml").write_text("project: digits\nrun: python train.py\n")
     modules = modules_of(["check"], tmp_path)
     kubernetes = {module.rpartition(".")[2] for module in modules if "kubernetes" in module}

@@ -37,17 +37,17 @@ def ask(shell: str, *words: str) -> str:
         (["drumline", "render", ""], "file,\n"),
     ],
 )
-def test_bash_is_told_the_words_that_fit(words: list[str], answer: str) -> None:
+def test_bash_gets_the_matching_words(words: list[str], answer: str) -> None:
     assert ask("bash", *words) == answer
 
 
-def test_zsh_and_fish_are_told_what_a_word_means() -> None:
+def test_zsh_and_fish_get_the_meaning_of_each_word() -> None:
     assert ask("zsh", "drumline", "ch").startswith("plain\ncheck\nList every problem of a spec")
     assert ask("fish", "drumline", "ch").startswith("plain,check\tList every problem of a spec")
 
 
 @pytest.mark.skipif(not shutil.which("bash"), reason="no bash here")
-def test_a_bash_that_has_read_the_script_completes_our_words() -> None:
+def test_bash_completes_words_of_drumline_after_it_has_read_the_script() -> None:
     script = """
         eval "$(drumline completion bash)"
         complete -p drumline

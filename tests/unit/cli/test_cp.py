@@ -20,14 +20,14 @@ def output(home: Path) -> Path:
     return folder.output_dir
 
 
-def test_a_command_runs_where_the_run_has_written(output: Path, capfd: Captured) -> None:
+def test_inspect_runs_a_command_in_the_output_folder_of_the_run(output: Path, capfd: Captured) -> None:
     assert run(["inspect", "1", "sh", "-c", 'pwd; echo "$OUTPUT_DIR"; ls -x']) == 0
     assert capfd.readouterr().out == f"{output}\n{output}\ncheckpoint\n"
     assert run(["inspect", "1", "sh", "-c", "exit 5"]) == 5
     assert run(["inspect", "1", "sh", "-c", "kill -KILL $$"]) == 137
 
 
-def test_without_a_command_it_is_the_users_shell(
+def test_inspect_without_a_command_starts_the_users_shell(
     output: Path, monkeypatch: pytest.MonkeyPatch, capfd: Captured
 ) -> None:
     monkeypatch.setenv("SHELL", "/bin/pwd")
@@ -35,12 +35,12 @@ def test_without_a_command_it_is_the_users_shell(
     assert capfd.readouterr().out == f"{output}\n"
 
 
-def test_options_of_the_command_are_its_own(output: Path, capfd: Captured) -> None:
+def test_options_after_the_command_are_passed_to_the_command(output: Path, capfd: Captured) -> None:
     assert run(["inspect", "1", "ls", "-1", "checkpoint"]) == 0
     assert capfd.readouterr().out == "step\n"
 
 
-def test_a_folder_is_copied_into_one_that_is_there_else_under_the_name(output: Path) -> None:
+def test_cp_copies_a_folder_into_an_existing_folder_or_else_under_the_new_name(output: Path) -> None:
     assert run(["cp", "1:checkpoint", "."]) == 0
     assert Path("checkpoint/step").read_text() == "7\n"
     assert run(["cp", "1:checkpoint", "copy"]) == 0
@@ -75,7 +75,7 @@ def test_a_file_is_copied_to_a_run(output: Path) -> None:
         (("inspect", "1", "no-such-command"), 3, "error: cannot run no-such-command: No such file"),
     ],
 )
-def test_what_cannot_be_is_said(
+def test_an_impossible_inspect_or_cp_is_refused_with_a_message(
     output: Path, capsys: Captured, words: tuple[str, ...], code: int, message: str
 ) -> None:
     assert run(list(words)) == code

@@ -95,7 +95,7 @@ def test_every_event_is_a_line_with_its_time_and_its_id(home: Path, capsys: Capt
     assert capsys.readouterr() == (f"[2024-01-01T12:00:00Z] {line}\n", "")
 
 
-def test_a_replicas_events_are_its_own(home: Path, capsys: Captured) -> None:
+def test_the_events_of_a_replica_are_only_those_of_that_replica(home: Path, capsys: Captured) -> None:
     accepted, started, _, ended = moments()
     write_run(
         home,
@@ -114,7 +114,7 @@ def test_a_replicas_events_are_its_own(home: Path, capsys: Captured) -> None:
     )
 
 
-def test_events_are_there_as_json(home: Path, capsys: Captured) -> None:
+def test_events_can_be_printed_as_json(home: Path, capsys: Captured) -> None:
     write_run(home, 4, [(moments()[0], RunAccepted()), (moments()[1], ReplicaStarted(WORKER, 0, pid=77))])
     assert run(["events", "4", "-o", "json"]) == 0
     accepted, started = json.loads(capsys.readouterr().out)
@@ -130,19 +130,19 @@ def test_a_torn_line_is_no_event(home: Path, capsys: Captured) -> None:
     assert capsys.readouterr().out == "[2024-01-01T12:00:00Z] 4 was accepted\n"
 
 
-def test_a_run_to_which_nothing_has_happened_has_no_events(home: Path, capsys: Captured) -> None:
+def test_a_run_with_an_empty_journal_has_no_events(home: Path, capsys: Captured) -> None:
     append(write_run(home, 4), [])
     assert run(["events", "4"]) == 0
     assert capsys.readouterr() == ("", "")
 
 
-def test_a_wrong_id_says_what_exists(home: Path, capsys: Captured) -> None:
+def test_an_unknown_id_is_refused_with_the_existing_ids(home: Path, capsys: Captured) -> None:
     write_run(home, 4)
     assert run(["events", "9"]) == 4
     assert capsys.readouterr() == ("", "error: there is no run 9\nhint: there is run 4\n")
 
 
-def test_a_restart_says_why_the_attempt_before_it_ended(home: Path, capsys: Captured) -> None:
+def test_a_restart_is_shown_with_the_reason_of_the_end_of_the_attempt_before(home: Path, capsys: Captured) -> None:
     accepted, started, _, ended = moments()
     write_run(
         home,

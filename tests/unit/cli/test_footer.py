@@ -42,11 +42,13 @@ BUILDING = {BUILD: ReplicaState(Phase.RUNNING)}
         (RunState(Phase.FINISHED), "framework: plain", ""),
     ],
 )
-def test_a_run_says_what_it_waits_for(state: RunState, spec: str, words: str) -> None:
+def test_the_footer_names_what_the_run_waits_for(state: RunState, spec: str, words: str) -> None:
     assert describe_wait(plan_of(f"{spec}\nroles: {{worker: 3}}", run="4"), state) == words
 
 
-def test_a_stalled_run_says_for_how_long_since_which_step_and_where_its_replicas_are(tmp_path: Path) -> None:
+def test_the_footer_of_a_stalled_run_has_the_duration_the_last_step_and_the_positions_of_the_replicas(
+    tmp_path: Path,
+) -> None:
     accepted, started, told, later = moments(at=time.time() - 200)
     stalled = StepsStalled(0, 30, 460.0, 60.0, SECOND, "worker.1 is in spin (train.py:3)")
     folder = write_run(tmp_path, 4, [*running(accepted, started), (told, stalled)])

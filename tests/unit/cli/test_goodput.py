@@ -42,11 +42,11 @@ RESTARTED = Goodput(49.6, 0.0, 3.1, 41.2, 2.0, 3.3, 12, (RestartCost(1, 12),))
         ),
     ],
 )  # fmt: skip
-def test_it_is_said_in_one_line_if_there_is_something_to_say(goodput: Goodput | None, words: str) -> None:
+def test_goodput_is_described_in_one_line_if_it_is_known(goodput: Goodput | None, words: str) -> None:
     assert describe_goodput(goodput) == words
 
 
-def test_programs_get_all_of_it_and_null_for_what_is_not_known() -> None:
+def test_the_json_of_goodput_has_every_value_and_null_for_unknown_ones() -> None:
     assert goodput_data(None) is None
     assert goodput_data(RESTARTED.replace(productive_seconds=None, restarts=(RestartCost(1, None),))) == {
         "seconds": 49.6,

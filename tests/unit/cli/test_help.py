@@ -17,14 +17,14 @@ from drumline.plan.bind import CONTRACT
 ROOT = Path(__file__).parents[3]
 
 
-def test_help_lists_every_topic_with_what_it_is_about(capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_every_topic_with_its_subject(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["help"]) == 0
     shown = capfd.readouterr().out
     assert all(re.search(rf"^  {name} +{re.escape(topic(name).splitlines()[0])}$", shown, re.M) for name in TOPICS)
 
 
 @pytest.mark.parametrize("name", TOPICS)
-def test_a_topic_is_a_page_for_any_terminal_that_says_where_there_is_more(
+def test_a_topic_is_a_page_for_any_terminal_that_names_further_documentation(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["help", name]) == 0
@@ -44,7 +44,9 @@ def test_every_page_of_the_package_is_a_topic() -> None:
 
 
 @pytest.mark.parametrize("words", [["train"], ["help"], ["tfconfig"], ["tfconfig", "make"]])
-def test_help_of_a_command_is_what_its_own_option_shows(words: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_command_is_the_output_of_its_help_option(
+    words: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert run([*words, "--help"]) == 0
     own = capfd.readouterr().out
     assert run(["help", *words]) == 0
@@ -61,14 +63,14 @@ def test_help_of_a_command_is_what_its_own_option_shows(words: list[str], capfd:
         ("weather", "no command or topic `weather`", "`drumline help` lists the topics"),
     ],
 )
-def test_what_has_no_page_is_refused_with_the_nearest(
+def test_help_of_an_unknown_topic_is_refused_with_the_nearest_topic(
     words: str, message: str, hint: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["help", *words.split()]) == 2
     assert capfd.readouterr().err == f"error: {message}\nhint: {hint}\n"
 
 
-def test_the_page_about_specs_shows_one_that_is_fine() -> None:
+def test_the_page_about_specs_shows_a_valid_spec() -> None:
     shown = [line[2:] for line in topic("spec").splitlines() if line.startswith("  ")]
     spec, warnings = check_spec("\n".join(shown).encode(), "spec.txt")
     assert not warnings
@@ -85,6 +87,6 @@ def test_the_pages_have_all_variables_engines_and_codes() -> None:
     assert codes == re.findall(r"^ +(\d+)  ", EPILOG, re.M)
 
 
-def test_commands_that_the_pages_name_are_there() -> None:
+def test_commands_that_the_pages_name_exist() -> None:
     named = {word for name in TOPICS for word in re.findall(r"(?:`|^  )drumline ([a-z]+)", topic(name), re.M)}
     assert named <= COMMANDS.keys()

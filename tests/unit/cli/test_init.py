@@ -173,7 +173,7 @@ def test_the_project_is_named_after_the_directory(directory: str, project: str) 
 
 
 @pytest.mark.parametrize("name", ["digits", "no", "null", "True", "1", "1e5", "0x1F", "2024-01-01", "e"])
-def test_a_given_project_name_is_used(tmp_path: Path, name: str, capsys: Captured) -> None:
+def test_the_project_name_of_the_option_is_used(tmp_path: Path, name: str, capsys: Captured) -> None:
     assert init("--project", name, tmp_path) == 0
     assert project_of(tmp_path) == name
     capsys.readouterr()

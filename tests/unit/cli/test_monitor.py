@@ -182,7 +182,7 @@ def test_a_run_without_samples_has_no_history(home: Path, capfd: pytest.CaptureF
         (["monitor", "--history"], 2, "--history needs the ID of a run"),
     ],
 )
-def test_a_request_that_cannot_be_shown_is_reported(
+def test_a_request_that_monitor_cannot_show_is_refused(
     home: Path, capfd: pytest.CaptureFixture[str], words: list[str], code: int, said: str
 ) -> None:
     write_run(home, 4, finished(), directory=Path.cwd())
@@ -190,7 +190,7 @@ def test_a_request_that_cannot_be_shown_is_reported(
     assert said in capfd.readouterr().err
 
 
-def test_other_projects_are_shown_with_the_option(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_other_projects_are_shown_with_the_option(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
     running_pair(home)
     accepted, started, _, ended = moments()
     over = (ended, ReplicaExited(WORKER, 0, 0, Exit(0), ended.since_boot))

@@ -43,7 +43,7 @@ def test_json_and_yaml_are_the_same_data(capfd: pytest.CaptureFixture[str]) -> N
     assert [replica["id"] for replica in data["replicas"]] == ["worker.0", "worker.1"]
 
 
-def test_parameters_and_the_runs_number_can_be_given(capfd: pytest.CaptureFixture[str]) -> None:
+def test_parameters_and_the_runs_number_can_be_set_by_options(capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["render", "-p", "lr=it's 0.5", "--run-id", "7.2", "-o", "json"]) == 0
     data = json.loads(capfd.readouterr().out)
     assert data["run"] == "7.2"

@@ -238,7 +238,7 @@ def test_a_damaged_run_is_kept_while_one_of_its_processes_is_alive(home: Path, c
     assert rm("1") == 0
 
 
-def test_a_run_that_others_can_write_can_be_removed_but_not_read(home: Path, capsys: Captured) -> None:
+def test_a_run_that_other_users_can_write_can_be_removed_but_not_read(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 1, finished(), directory=Path.cwd())
     folder.path.chmod(0o777)
     write_run(home, 2, finished(), directory=Path.cwd())

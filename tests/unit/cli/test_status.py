@@ -46,21 +46,23 @@ NOTHING_KNOWN = dict.fromkeys(
 )
 
 
-def test_without_runs_it_says_how_to_begin(home: Path, capsys: Captured) -> None:
+def test_status_without_runs_names_the_command_that_starts_one(home: Path, capsys: Captured) -> None:
     assert status() == 0
     assert capsys.readouterr() == ("", "no runs yet: `drumline train` starts one\n")
     assert data(capsys) == []
     assert not home.exists()
 
 
-def test_a_project_without_runs_points_to_those_of_others(home: Path, capsys: Captured) -> None:
+def test_status_in_a_project_without_runs_names_the_option_that_lists_other_projects(
+    home: Path, capsys: Captured
+) -> None:
     write_run(home, 1, finished(), directory="/elsewhere")
     assert status() == 0
     out, err = capsys.readouterr()
     assert (out, "drumline status -a" in err) == ("", True)
 
 
-def test_runs_are_listed_newest_first_with_what_went_wrong(home: Path, capsys: Captured) -> None:
+def test_runs_are_listed_newest_first_with_their_causes(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), directory=Path.cwd())
     write_run(home, 2, finished(code=3), directory=Path.cwd(), spec=f"{ONE_WORKER}\nname: second-try")
     write_run(home, 3, finished(), directory="/elsewhere")
@@ -75,7 +77,7 @@ def test_runs_are_listed_newest_first_with_what_went_wrong(home: Path, capsys: C
     assert err == ""
 
 
-def test_all_projects_are_listed_when_asked_for(home: Path, capsys: Captured) -> None:
+def test_runs_of_all_projects_are_listed_with_the_option(home: Path, capsys: Captured) -> None:
     write_run(home, 1, finished(), directory=Path.cwd())
     write_run(home, 2, finished(), directory="/elsewhere")
     assert [run["id"] for run in data(capsys)] == ["1"]
@@ -85,7 +87,7 @@ def test_all_projects_are_listed_when_asked_for(home: Path, capsys: Captured) ->
     ]
 
 
-def test_ten_runs_are_listed_unless_another_number_is_given(home: Path, capsys: Captured) -> None:
+def test_ten_runs_are_listed_without_a_limit_on_the_command_line(home: Path, capsys: Captured) -> None:
     for number in range(1, 13):
         write_run(home, number, finished(), directory=Path.cwd())
     assert status() == 0
@@ -95,7 +97,7 @@ def test_ten_runs_are_listed_unless_another_number_is_given(home: Path, capsys: 
     assert len(data(capsys, "-n", "0")) == 12
 
 
-def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -> None:
+def test_every_value_of_a_run_is_in_its_json(home: Path, capsys: Captured) -> None:
     write_run(home, 4, finished(code=3), directory=Path.cwd(), spec=f"{ONE_WORKER}\nparameters: {{lr: 0.1}}")
     expected = {
         "id": "4",
@@ -187,7 +189,7 @@ def test_everything_about_a_run_is_there_as_json(home: Path, capsys: Captured) -
     }
 
 
-def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
+def test_the_status_of_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     spec = """\
         framework: plain
         parameters: {lr: 0.1, note: two words}
@@ -221,7 +223,7 @@ def test_one_run_is_a_page(home: Path, capsys: Captured) -> None:
     ]
 
 
-def test_the_exception_that_ended_a_replica_stands_beside_it(home: Path, capsys: Captured) -> None:
+def test_the_exception_that_ended_a_replica_is_shown_in_its_row(home: Path, capsys: Captured) -> None:
     folder = write_run(home, 4, finished(code=1), directory=Path.cwd())
     trace_folder = folder.path / trace_dir(WORKER, 0)
     trace_folder.mkdir(parents=True)
@@ -258,7 +260,7 @@ def two_that_train(home: Path, first: str, second: str) -> Path:
 KERAS = "Epoch 2/3\n%d/100 ━━━━━━━━━━ 3s 500ms/step - accuracy: 0.9 - loss: %s\n"
 
 
-def test_how_far_a_run_is_stands_beside_it(home: Path, capsys: Captured) -> None:
+def test_the_progress_of_a_run_is_shown_in_its_row(home: Path, capsys: Captured) -> None:
     lock = take_lock(two_that_train(home, KERAS % (90, "0.31456"), KERAS % (40, "nan")))
     assert lock is not None
     assert status() == 0
@@ -273,7 +275,7 @@ def test_how_far_a_run_is_stands_beside_it(home: Path, capsys: Captured) -> None
     os.close(lock)
 
 
-def test_a_stalled_run_says_so_in_the_list_for_how_long_and_since_which_step(home: Path, capsys: Captured) -> None:
+def test_the_list_shows_how_long_a_run_is_stalled_and_since_which_step(home: Path, capsys: Captured) -> None:
     lock = take_lock(two_that_train(home, "step 30 loss 0.5\n", "step 30 loss 0.5\n"))
     told = moments(at=time.time() - 200, up=560.0)[1]
     append(RunFolder(home / "runs" / "4"), [(told, StepsStalled(0, 30, 510.0, 60.0, SECOND, "worker.1 is in spin"))])
@@ -295,7 +297,7 @@ def test_a_stalled_run_says_so_in_the_list_for_how_long_and_since_which_step(hom
     os.close(lock or 0)
 
 
-def test_how_far_a_run_is_can_be_had_as_json(home: Path, capsys: Captured) -> None:
+def test_the_progress_of_a_run_is_in_its_json(home: Path, capsys: Captured) -> None:
     two_that_train(home, KERAS % (90, "0.31456"), KERAS % (40, "nan"))
     first = {
         "epoch": 2,
@@ -339,7 +341,9 @@ def test_tensorboard_has_a_row_and_its_address_while_it_answers(home: Path, caps
     assert data(capsys, "4")["tensorboard"] == {"state": "FINISHED", "address": None}
 
 
-def test_what_was_written_for_tensorboard_stands_beside_a_run_that_prints_nothing(home: Path, capsys: Captured) -> None:
+def test_the_progress_of_a_run_without_output_comes_from_its_tensorboard_summaries(
+    home: Path, capsys: Captured
+) -> None:
     two_that_train(home, "", "")
     run_folder = home / "runs" / "4"
     (run_folder / trace_dir(WORKER, 0) / TRACE).write_text('{"pid": 7, "ticks": 1}\n')
@@ -350,7 +354,7 @@ def test_what_was_written_for_tensorboard_stands_beside_a_run_that_prints_nothin
     assert [each["progress"]["epoch"] for each in data(capsys, "4")["replicas"]] == [3, None]
 
 
-def test_only_what_is_known_has_a_column(home: Path, capsys: Captured) -> None:
+def test_unknown_values_have_no_column(home: Path, capsys: Captured) -> None:
     tqdm = " 45%|████▌     | 45/100 [00:10<00:11,  5.00it/s]\n"
     two_that_train(home, "loading data\n", tqdm)
     assert status("4") == 0
@@ -360,7 +364,7 @@ def test_only_what_is_known_has_a_column(home: Path, capsys: Captured) -> None:
     assert data(capsys, "4")["progress"] == NOTHING_KNOWN
 
 
-def test_why_earlier_attempts_ended_is_on_the_page(home: Path, capsys: Captured) -> None:
+def test_the_page_of_a_run_has_the_causes_of_earlier_attempts(home: Path, capsys: Captured) -> None:
     accepted, started, fell, ended = moments()
     history = [
         *running(accepted, started),
@@ -376,7 +380,7 @@ def test_why_earlier_attempts_ended_is_on_the_page(home: Path, capsys: Captured)
     assert "attempt 0: 4.worker.0: exit code 7\n" in out
 
 
-def test_a_page_of_the_usual_line_fits_into_eighty_columns(home: Path, capsys: Captured) -> None:
+def test_the_page_of_a_usual_gang_fits_into_eighty_columns(home: Path, capsys: Captured) -> None:
     spec = "framework: plain\nroles: {chief: 1, worker: 2, ps: 1}\nresources: {cpus: 16, memory: 64GiB}"
     write_run(home, 4321, finished(), spec=spec, directory="/project")
     assert status("4321") == 0
@@ -385,7 +389,7 @@ def test_a_page_of_the_usual_line_fits_into_eighty_columns(home: Path, capsys: C
 
 
 @pytest.mark.parametrize("target", ["4.worker.1", "4.chief", "4.master", "4.worker"])
-def test_a_part_of_a_run_is_named_by_its_id(home: Path, capsys: Captured, target: str) -> None:
+def test_a_part_of_a_run_is_selected_by_its_id(home: Path, capsys: Captured, target: str) -> None:
     write_run(home, 4, spec=TWO_WORKERS)
     meant = {"4.worker.1": ["4.worker.1"], "4.worker": ["4.worker.0", "4.worker.1"]}
     found = [replica["id"] for replica in data(capsys, target)["replicas"]]
@@ -404,7 +408,7 @@ def test_a_part_of_a_run_is_named_by_its_id(home: Path, capsys: Captured, target
         ("../4", 2, "`../4` is not a run's id", "ids look like 4, 4.worker.1 or 4.chief"),
     ],
 )
-def test_a_wrong_id_says_what_exists(
+def test_an_unknown_id_is_refused_with_the_existing_ids(
     home: Path, capsys: Captured, target: str, code: int, message: str, hint: str
 ) -> None:
     write_run(home, 4, spec=TWO_WORKERS)
@@ -412,7 +416,9 @@ def test_a_wrong_id_says_what_exists(
     assert capsys.readouterr() == ("", f"error: {message}\nhint: {hint}\n")
 
 
-def test_a_run_without_a_supervisor_says_how_to_get_one(home: Path, capsys: Captured) -> None:
+def test_the_status_of_a_run_without_a_supervisor_names_the_command_that_starts_one(
+    home: Path, capsys: Captured
+) -> None:
     accepted, started, *_ = moments()
     write_run(home, 4, running(accepted, started), directory=Path.cwd())
     assert status() == 0

@@ -59,7 +59,7 @@ def test_a_log_of_four_times_the_length_is_shown_in_about_four_times_the_time(
 
 
 @pytest.mark.parametrize("unit", HARD)
-def test_a_line_that_goes_on_is_drawn_without_looking_at_all_of_it_again(
+def test_a_line_that_grows_is_drawn_without_reading_all_of_it_again(
     descriptor: int, unit: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")

@@ -76,7 +76,7 @@ def test_a_line_is_one_line(text: str) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
 @given(text=texts.filter(lambda text: not re.search("[\ud800-\udbff][\udc00-\udfff]", text)))  # one character in JSON
-def test_json_contains_the_given_text(encoding: str, text: str) -> None:
+def test_json_contains_the_text_unescaped(encoding: str, text: str) -> None:
     assert json.loads(Printed(encoding).by(lambda: terminal.print_json([text]))) == [text]
 
 

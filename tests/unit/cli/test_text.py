@@ -26,7 +26,7 @@ from drumline.words import format_duration
         (86_400 * 400, "400d", "400d"),
     ],
 )
-def test_a_length_of_time_is_told_in_its_largest_units(seconds: float, long: str, short: str) -> None:
+def test_a_duration_is_written_in_its_largest_units(seconds: float, long: str, short: str) -> None:
     assert (format_duration(seconds), format_duration(seconds, parts=1)) == (long, short)
 
 

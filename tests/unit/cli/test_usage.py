@@ -23,7 +23,7 @@ from drumline.cli.synonyms import SYNONYMS
         (["nonsense"], "no command `nonsense`", "`drumline --help` lists them"),
     ],
 )
-def test_what_cannot_be_understood_gets_one_sentence_and_a_hint(
+def test_a_command_line_that_cannot_be_parsed_gets_one_sentence_and_a_hint(
     words: list[str], error: str, hint: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(words) == 2
@@ -33,11 +33,11 @@ def test_what_cannot_be_understood_gets_one_sentence_and_a_hint(
     assert said[1] == f"hint: {hint}"
 
 
-def test_what_others_call_a_command_is_none_of_ours_and_means_one() -> None:
+def test_a_synonym_is_not_a_command_and_leads_to_one() -> None:
     assert not SYNONYMS.keys() & COMMANDS.keys()
     assert set(SYNONYMS.values()) <= COMMANDS.keys()
 
 
-def test_a_bare_command_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_drumline_without_arguments_shows_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 2
     assert "Commands:" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from drumline.cli import run as run_command
 
 
-def test_a_machine_without_a_warm_process_is_named_as_the_one_that_was_looked_at(
+def test_the_message_that_there_is_no_warm_process_names_this_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))

@@ -29,17 +29,17 @@ def test_a_command_that_ends_too_early_is_a_problem_at_its_line(run: str) -> Non
     assert "end of file" in problem
 
 
-def test_what_the_rules_say_is_not_said_twice() -> None:
+def test_a_problem_that_the_rules_report_is_not_reported_twice() -> None:
     (problem,) = problems("(cd data; python train.py")
     assert "`sh` cannot read" not in problem
 
 
-def test_a_command_of_several_is_read_by_itself() -> None:
+def test_each_command_of_a_list_is_checked_separately() -> None:
     (problem,) = problems("[echo begin, 'if true; then', echo yes; fi]")
     assert "end of file" in problem
 
 
-def test_what_another_shell_may_read_is_a_warning() -> None:
+def test_a_command_that_only_another_shell_may_accept_gets_a_warning() -> None:
     _, (warning,) = check_spec(b"project: digits\nframework: plain\nrun: 'echo a; )'\n", "drumline.yml")
     assert "`sh` cannot read this: " in str(warning)
 
@@ -47,6 +47,6 @@ def test_what_another_shell_may_read_is_a_warning() -> None:
 @pytest.mark.parametrize(
     "run", ["if true; then echo 1; fi; echo", "python train.py --if then", "echo $((1 + 2)) && ls"]
 )
-def test_a_command_that_a_shell_reads_gives_no_warning(run: str) -> None:
+def test_a_command_that_the_shell_accepts_gets_no_warning(run: str) -> None:
     text = f"project: digits\nframework: plain\nparameters: {{lr: 1}}\nrun: {run} {{{{ lr }}}}\n"
     assert check_spec(text.encode(), "drumline.yml")[1] == ()

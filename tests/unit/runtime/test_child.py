@@ -41,7 +41,7 @@ def run(module: str, *words: str, descriptors: tuple[int, ...] = ()) -> dict[str
     return said
 
 
-def test_it_has_its_words_and_the_descriptors_that_are_named(module: str) -> None:
+def test_a_child_has_its_arguments_and_only_the_listed_descriptors(module: str) -> None:
     read, write = os.pipe()
     try:
         said = run(module, "ä", "b c", descriptors=(read,))
@@ -52,7 +52,7 @@ def test_it_has_its_words_and_the_descriptors_that_are_named(module: str) -> Non
     assert said["open"] == [read]
 
 
-def test_it_is_this_interpreter_in_a_session_of_its_own_with_one_thread(module: str) -> None:
+def test_a_child_runs_this_interpreter_in_its_own_session_with_one_thread(module: str) -> None:
     said = run(module)
     assert (said["given"], said["session"], said["threads"]) == ("", True, 1)
     assert (said["python"], said["utf8"]) == (sys.executable, sys.flags.utf8_mode)

@@ -71,7 +71,7 @@ def test_role_and_index_come_from_drumline_with_any_framework(
         (WORKERS, "evaluator", 0, False),
     ],
 )
-def test_without_drumline_tf_config_tells(
+def test_without_drumline_role_and_index_come_from_tf_config(
     monkeypatch: pytest.MonkeyPatch, cluster: dict[str, list[str]], role: str, index: int, *, is_chief: bool
 ) -> None:
     set_task(monkeypatch, cluster, role, index)
@@ -87,7 +87,7 @@ def test_ranks_of_another_launcher_are_workers(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("text", ["", " ", "{}", '{"task": {"type": "worker", "index": 0}}', '{"cluster": {}}'])
-def test_a_tf_config_without_a_cluster_is_none(text: str) -> None:
+def test_a_tf_config_without_a_cluster_is_ignored(text: str) -> None:
     assert read_config(text) is None
 
 
@@ -110,7 +110,7 @@ def test_a_tf_config_without_a_cluster_is_none(text: str) -> None:
         ({"cluster": {"chief": ["a:1", "b:1"]}, "task": {}}, "has 2 of `chief`, and there is at most one"),
     ],
 )
-def test_what_is_wrong_with_tf_config_is_one_sentence(config: object, said: str) -> None:
+def test_an_invalid_tf_config_is_reported_in_one_sentence(config: object, said: str) -> None:
     with pytest.raises(StartError) as refused:
         read_config(config if isinstance(config, str) else json.dumps(config))
     sentence = str(refused.value.code)
@@ -118,7 +118,7 @@ def test_what_is_wrong_with_tf_config_is_one_sentence(config: object, said: str)
     assert sentence.endswith("(`drumline tfconfig check` names every problem)")
 
 
-def test_an_index_in_quotes_is_taken_as_tensorflow_takes_it() -> None:
+def test_an_index_in_quotes_is_read_as_tensorflow_reads_it() -> None:
     config = read_config(json.dumps({"cluster": WORKERS, "task": {"type": "worker", "index": "1"}}))
     assert config is not None
     assert config.index == 1
@@ -138,7 +138,7 @@ def test_only_replicas_with_a_coordinating_chief_serve(monkeypatch: pytest.Monke
         runtime.serve_if_server()
 
 
-def test_folders_are_made_where_the_variables_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_folders_are_created_at_the_paths_of_the_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     assert runtime.checkpoint_dir().resolve() == tmp_path / "output" / "checkpoint"
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "a" / "b"))
@@ -148,7 +148,7 @@ def test_folders_are_made_where_the_variables_say(monkeypatch: pytest.MonkeyPatc
     assert (tmp_path / "c").is_dir()
 
 
-def test_a_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("OUTPUT_DIR", str(tmp_path / "file" / "output"))
     with pytest.raises(StartError, match=r"cannot create .*output: Not a directory"):

@@ -44,13 +44,13 @@ def test_settings_override_each_other_for_uv_as_for_pip(named: str, own: str, tm
     assert told.replace(",", " ") == pips_word(environ)
 
 
-def test_a_file_that_is_no_configuration_says_nothing(tmp_path: Path) -> None:
+def test_a_file_that_is_no_pip_configuration_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "pip.conf").write_bytes(b"\xff find-links")
     environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": str(tmp_path / "pip.conf"), "PIP_NO_INDEX": "1"}
     assert _settings_for_uv("/nowhere/bin/python", environ)["UV_NO_INDEX"] == "1"
 
 
-def test_a_pip_that_lies_in_the_project_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pip_in_the_project_folder_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "environment").mkdir()
     (tmp_path / "project" / "pip.py").write_text("import pathlib; pathlib.Path(__file__).with_name('executed').touch()")

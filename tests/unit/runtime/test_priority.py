@@ -43,7 +43,7 @@ def show(*before: str) -> list[list[str]]:
     return [line.split() for line in shown.stdout.splitlines()]
 
 
-def test_a_privileged_process_lowers_both_and_restores_both() -> None:
+def test_a_privileged_process_lowers_and_restores_its_nice_value_and_its_autogroup() -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can raise a priority")
     before, lowered, restored = show()

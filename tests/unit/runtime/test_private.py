@@ -29,7 +29,7 @@ def plant(path: Path, kind: str) -> socket.socket | None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "socket"])
-def test_what_is_no_regular_file_is_neither_opened_nor_read_nor_waited_for(
+def test_a_pipe_or_folder_in_the_place_of_a_file_is_neither_read_nor_waited_for(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # a socket's name is short
@@ -46,7 +46,7 @@ def test_what_is_no_regular_file_is_neither_opened_nor_read_nor_waited_for(
         planted.close()
 
 
-def test_a_file_that_is_opened_blocks_as_any_other(tmp_path: Path) -> None:
+def test_an_opened_file_is_in_blocking_mode(tmp_path: Path) -> None:
     """A replica gets its log as stdout, and a program may look at the flags."""
     file = open_file(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_NONBLOCK

@@ -38,11 +38,11 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_runtime_and_engine_call_the_files_the_same() -> None:
+def test_runtime_and_engine_use_the_same_file_names() -> None:
     assert (traces.REPORT, traces.ERROR) == (progress.REPORT, errors.ERROR)
 
 
-def test_the_last_report_is_the_one_that_is_read(trace: Path) -> None:
+def test_the_last_report_is_read(trace: Path) -> None:
     before = time.time()
     for step in range(1000):
         runtime.report(step=step, loss=1 / (step + 1), accuracy=0.5)
@@ -61,7 +61,7 @@ def test_a_loss_that_is_no_number_is_reported_as_such(trace: Path) -> None:
     assert last.values["most"] == math.inf
 
 
-def test_what_is_torn_or_not_there_is_no_report(trace: Path) -> None:
+def test_an_incomplete_or_missing_report_is_read_as_none(trace: Path) -> None:
     path = trace / "report"
     assert read_report(path) is None
     runtime.report(step=12345, loss=0.1)
@@ -75,7 +75,7 @@ def test_what_is_torn_or_not_there_is_no_report(trace: Path) -> None:
 
 
 @pytest.mark.parametrize("folder", ["", "gone"])
-def test_without_a_place_for_it_a_report_is_only_checked(
+def test_without_a_trace_folder_a_report_is_only_checked(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path / folder) if folder else "")
@@ -91,7 +91,7 @@ def test_without_a_place_for_it_a_report_is_only_checked(
         runtime.report(step=1, **{f"value-{number}": number for number in range(60)})
 
 
-def test_an_uncaught_exception_is_kept_as_data_and_printed_as_always(tmp_path: Path) -> None:
+def test_an_uncaught_exception_is_recorded_as_data_and_printed_as_usual(tmp_path: Path) -> None:
     script = "from drumline import runtime\nruntime.record_errors()\nruntime.record_errors()\nraise {error}\n"
     plain = run_script("raise KeyError('é\\udce9')", {})
     done = run_script(script.format(error="KeyError('é\\udce9')"), {"DRUMLINE_TRACE": str(tmp_path)})
@@ -109,7 +109,7 @@ def test_an_uncaught_exception_is_kept_as_data_and_printed_as_always(tmp_path: P
         assert not (tmp_path / "error").exists()
 
 
-def test_an_exception_that_cannot_be_kept_is_printed_all_the_same(tmp_path: Path) -> None:
+def test_an_exception_that_cannot_be_recorded_is_printed(tmp_path: Path) -> None:
     script = "from drumline import runtime; runtime.record_errors(); 1 / 0"
     for folder in ("", str(tmp_path / "gone")):
         done = run_script(script, {"DRUMLINE_TRACE": folder})
@@ -133,7 +133,7 @@ print(folder)
 
 
 @pytest.mark.parametrize(("index", "where"), [("0", "TMPDIR"), ("1", "TMPDIR"), ("1", "DRUMLINE_TRACE")])
-def test_the_chief_writes_to_the_folder_and_others_to_one_that_is_gone_in_the_end(
+def test_the_chief_writes_to_the_folder_and_other_replicas_to_a_temporary_one(
     index: str, where: str, tmp_path: Path
 ) -> None:
     temporary = tmp_path / "tmp"
@@ -158,7 +158,7 @@ def test_a_replica_that_cannot_write_to_its_trace_folder_uses_the_temporary_fold
     assert done.stdout.startswith(f"{tmp_path}/tmp/private-"), done.stderr
 
 
-def test_what_was_kept_can_be_read_and_what_is_no_error_is_none(tmp_path: Path) -> None:
+def test_a_recorded_exception_can_be_read_and_any_other_content_is_none(tmp_path: Path) -> None:
     path = tmp_path / "error"
     assert errors.read_error(path) is None
     run_script(
@@ -173,7 +173,7 @@ def test_what_was_kept_can_be_read_and_what_is_no_error_is_none(tmp_path: Path) 
         assert errors.read_error(path) is None
 
 
-def test_a_folder_copied_into_an_image_is_enough(tmp_path: Path) -> None:
+def test_the_runtime_works_as_a_folder_that_is_copied_into_an_image(tmp_path: Path) -> None:
     target = tmp_path / "drumline" / "runtime"
     target.mkdir(parents=True)
     for path in Path(runtime.__file__).parent.glob("*.py"):
@@ -183,7 +183,7 @@ def test_a_folder_copied_into_an_image_is_enough(tmp_path: Path) -> None:
     assert done.stdout == f"{target}/__init__.py True\n", done.stderr
 
 
-def test_starting_replicas_imports_none_of_it() -> None:
+def test_importing_the_runtime_package_imports_none_of_its_modules() -> None:
     tell = "import os, sys; before = set(sys.modules); import drumline.runtime; print(*set(sys.modules) - before)"
     done = run_script(tell, {})
     assert set(done.stdout.split()) == {"__future__", "drumline", "drumline.runtime"}, done.stderr

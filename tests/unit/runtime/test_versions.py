@@ -20,12 +20,12 @@ IMPORTED = sorted({path for path in PACKAGE.glob("*.py") if path.name not in _AP
 
 
 @pytest.mark.parametrize("path", IMPORTED, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_the_oldest_python_can_read_it(path: Path) -> None:
+def test_the_oldest_supported_python_can_parse_the_runtime(path: Path) -> None:
     tree = ast.parse(path.read_text(), feature_version=(3, OLDEST_PYTHON))
     assert not list(_too_new(tree))
 
 
-def test_what_makes_a_pod_ready_is_read_by_pythons_that_are_long_out_of_support() -> None:
+def test_the_script_that_makes_a_pod_ready_is_parsed_by_very_old_pythons() -> None:
     for name in _OF_IMAGES:
         tree = ast.parse((PACKAGE / name).read_text(), feature_version=(3, 6))
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]

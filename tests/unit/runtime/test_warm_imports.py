@@ -24,16 +24,16 @@ def reason_against(name: str, path: str) -> str | None:
     return None
 
 
-def test_a_sitecustomize_of_ones_own_makes_it_unfit(tmp_path: Path) -> None:
+def test_the_users_sitecustomize_makes_an_environment_unfit(tmp_path: Path) -> None:
     own = str(tmp_path / "sitecustomize.py")
     assert reason_against("sitecustomize", own) == f"there is a sitecustomize, {own}"
 
 
-def test_that_of_a_distribution_which_links_it_into_pythons_library_does_not() -> None:
+def test_the_sitecustomize_of_a_linux_distribution_keeps_an_environment_fit() -> None:
     path = str(Path(os.__file__).with_name("sitecustomize.py"))  # Debian links it to /etc
     assert reason_against("sitecustomize", path) is None
 
 
-def test_what_is_not_the_environments_makes_it_unfit(tmp_path: Path) -> None:
+def test_a_module_from_outside_the_environment_makes_it_unfit(tmp_path: Path) -> None:
     path = str(tmp_path / "mine.py")
     assert reason_against("mine", path) == f"mine would be imported from {path}, which is not the environment's"

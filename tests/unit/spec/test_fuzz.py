@@ -116,22 +116,22 @@ trees = st.recursive(
 
 
 @given(st.binary(max_size=300))
-def test_any_bytes(data: bytes) -> None:
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     check(data)
 
 
 @given(st.text(max_size=300))
-def test_any_text(text: str) -> None:
+def test_any_text_is_read_or_refused(text: str) -> None:
     check(text.encode("utf-8", "surrogatepass"))
 
 
 @given(st.lists(st.sampled_from(PIECES) | texts, max_size=40))
-def test_any_pieces_of_yaml(pieces: list[str]) -> None:
+def test_any_pieces_of_yaml_are_read_or_refused(pieces: list[str]) -> None:
     check("".join(pieces).encode())
 
 
 @given(st.dictionaries(st.sampled_from(Spec.__struct_encode_fields__), trees, max_size=8))
-def test_any_tree_of_known_and_unknown_keys(tree: dict[str, object]) -> None:
+def test_any_tree_of_known_and_unknown_keys_is_read_or_refused(tree: dict[str, object]) -> None:
     check(yaml.safe_dump({"project": "x", "run": "python train.py", **tree}, sort_keys=False).encode())
 
 
@@ -160,5 +160,5 @@ def mutations(draw: st.DrawFn) -> bytes:
 
 
 @given(mutations())
-def test_any_good_spec_with_a_few_bytes_wrong(data: bytes) -> None:
+def test_any_valid_spec_with_a_few_changed_bytes_is_read_or_refused(data: bytes) -> None:
     check(data)

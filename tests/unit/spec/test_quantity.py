@@ -48,19 +48,19 @@ def test_memory_is_read_to_the_byte(text: str, amount: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "GiB", "-1GiB", "16gb", "16 GiB ", "1e3B", "1iB", "16GIB", "٣GiB", "1.GiB", ".5GiB"]
 )
-def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
+def test_an_invalid_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^an amount of memory such as 16GiB or 500MB$"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["16", "0", "1.5", "16000000000"])
-def test_memory_without_a_unit_is_refused_with_two_that_may_be_meant(text: str) -> None:
+def test_memory_without_a_unit_is_refused_with_two_suggested_amounts(text: str) -> None:
     with pytest.raises(ValueError, match=rf"^memory with a unit, such as {text}GiB or {text}MiB$"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["0B", "0.0GiB", "0.0001B", "1025PiB", "9999999999999999999B"])
-def test_no_memory_and_more_than_there_is_are_refused(text: str) -> None:
+def test_zero_and_absurdly_much_memory_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^an amount of memory from 1B to 1024PiB$"):
         parse_bytes(text)
 
@@ -95,12 +95,12 @@ def test_time_is_read_to_the_millisecond(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "s", "-5", "1e3", "1w", "5M", "5min", "12:30", "soon", "inf", "1 2s", "99999999999"]
 )
-def test_what_is_no_time_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"^a time such as 30s, 5m or 1h$"):
         parse_seconds(text)
 
 
-def test_more_than_a_century_is_refused() -> None:
+def test_a_duration_of_more_than_a_century_is_refused() -> None:
     with pytest.raises(ValueError, match=r"^a time of at most 36500d$"):
         parse_seconds("36500.1d")
 
@@ -134,7 +134,7 @@ def test_time_that_is_written_reads_back_exactly(text: str) -> None:
     assert parse_seconds(format_seconds(seconds)) == seconds
 
 
-def test_patience_is_a_time_or_never_ends() -> None:
+def test_a_timeout_is_a_duration_or_never() -> None:
     assert parse_seconds_or_never("30m") == 1800
     assert parse_seconds_or_never("never") == math.inf
     with pytest.raises(ValueError, match="a time such as 30s, 5m or 1h, or never"):

@@ -28,7 +28,7 @@ from drumline.spec.requirements import BadRequirement, read_requirements
         "--pre",
     ],
 )
-def test_what_pip_takes_is_taken_as_it_is(tmp_path: Path, line: str) -> None:
+def test_a_requirement_that_pip_accepts_is_kept_unchanged(tmp_path: Path, line: str) -> None:
     assert read_requirements([line], tmp_path) == (line,)
 
 
@@ -49,13 +49,15 @@ def test_what_pip_takes_is_taken_as_it_is(tmp_path: Path, line: str) -> None:
         ("-r .", "cannot be read: Is a directory"),
     ],
 )
-def test_what_cannot_be_kept_is_refused_with_its_place_in_the_list(tmp_path: Path, line: str, words: str) -> None:
+def test_an_unsupported_requirement_is_refused_with_its_position_in_the_list(
+    tmp_path: Path, line: str, words: str
+) -> None:
     with pytest.raises(BadRequirement, match=words) as caught:
         read_requirements(["numpy", line], tmp_path)
     assert caught.value.index == 1
 
 
-def test_a_file_is_read_without_its_comments_and_with_the_files_that_it_names(tmp_path: Path) -> None:
+def test_a_requirements_file_is_read_without_comments_and_with_the_files_that_it_includes(tmp_path: Path) -> None:
     (tmp_path / "below").mkdir()
     (tmp_path / "below" / "more.txt").write_text("snare==2\n-f wheels\n")
     (tmp_path / "limits.txt").write_text("six<2  # not the next\n")
@@ -73,7 +75,7 @@ def test_a_file_is_read_without_its_comments_and_with_the_files_that_it_names(tm
     )
 
 
-def test_a_wheel_is_known_by_what_is_in_it(tmp_path: Path) -> None:
+def test_a_wheel_is_identified_by_its_content(tmp_path: Path) -> None:
     for file in ("snare-1-py3-none-any.whl", "snare-1.0.tar.gz"):
         wheel = tmp_path / file
         for content in (b"one", b"another"):
@@ -90,14 +92,14 @@ def test_a_bad_line_of_a_file_is_named_with_its_file_and_number(tmp_path: Path) 
         read_requirements("all.txt", tmp_path)
 
 
-def test_a_file_that_names_itself_is_refused(tmp_path: Path) -> None:
+def test_a_requirements_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text("-r all.txt\n")
     with pytest.raises(BadRequirement, match="named by itself"):
         read_requirements("all.txt", tmp_path)
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b", b"x" * (1 << 21)])
-def test_what_is_no_text_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_a_requirements_file_that_is_not_text_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "all.txt").write_bytes(content)
     with pytest.raises(BadRequirement, match=r"cannot be read: not UTF-8|is no list of requirements"):
         read_requirements("all.txt", tmp_path)
@@ -119,7 +121,7 @@ def test_a_wheel_of_an_impossible_size_is_not_read(tmp_path: Path) -> None:
         read_requirements(["./snare-1.0-py3-none-any.whl"], tmp_path)
 
 
-def test_files_that_name_others_again_and_again_are_refused(tmp_path: Path) -> None:
+def test_too_many_included_requirements_files_are_refused(tmp_path: Path) -> None:
     """Each of eight names the next a thousand times: without a bound that takes years."""
     for number in range(8):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n" * 1000)
@@ -131,7 +133,7 @@ def test_files_that_name_others_again_and_again_are_refused(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "line", ["a" + " " * 100_000 + "!", "a[" + "]" * 100_000, "a" * 100_000 + "!", "a@" + " " * 9999]
 )
-def test_a_line_of_any_content_is_judged_at_once(tmp_path: Path, line: str) -> None:
+def test_an_invalid_requirement_is_refused_without_backtracking(tmp_path: Path, line: str) -> None:
     """With a pattern that backtracks the first takes years."""
     with pytest.raises(BadRequirement, match="is no requirement"):
         read_requirements([line], tmp_path)

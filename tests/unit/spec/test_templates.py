@@ -29,7 +29,7 @@ spec: {{}}
         ("train\n{{/* a comment */}}", 5),
     ],
 )
-def test_a_template_of_helm_is_to_be_rendered_first(name: str, line: int) -> None:
+def test_a_template_of_helm_is_refused_with_the_command_that_renders_it(name: str, line: int) -> None:
     text = CHART.format(name=name).encode()
     for read in (lambda: check_spec(text, "tfjob.yaml"), lambda: draft_of((text, "tfjob.yaml"))):
         with pytest.raises(SpecError) as caught:
@@ -50,5 +50,5 @@ def test_a_template_of_helm_is_to_be_rendered_first(name: str, line: int) -> Non
         CHART.format(name='"{{ name }}"'),
     ],
 )
-def test_anything_else_is_none(text: str) -> None:
+def test_any_other_text_is_not_taken_for_a_template_of_helm(text: str) -> None:
     assert helm_line(text.encode()) is None

@@ -103,7 +103,7 @@ def test_a_parameter_is_rendered_unchanged_whatever_it_contains() -> None:
         (("name=Not_A_Label",), "my.jinja:9: name: expected at most 50 small letters, digits and `-`"),
     ],
 )
-def test_values_that_are_not_allowed_are_refused_with_their_lines(given: tuple[str, ...], report: str) -> None:
+def test_forbidden_values_are_refused_with_their_lines(given: tuple[str, ...], report: str) -> None:
     assert report in refused(SHIPPED, *given)
 
 
@@ -349,7 +349,7 @@ def test_variables_that_a_template_uses_and_does_not_set_can_be_given() -> None:
     with pytest.raises(SpecError) as caught:
         plan_of(text)
     assert str(caught.value).endswith(
-        "'name' is undefined; nor is `pvc_name`; set it at the top: `{% set name = … %}`, or give it:"
+        "'name' is undefined; nor is `pvc_name`; set it at the top: `{% set name = … %}`, or use"
         " `-p name=… -p pvc_name=…`"
     )
     spec, _ = check_spec(text.encode(), "file.yml", parameters=["name=other", "pvc_name=a"])
