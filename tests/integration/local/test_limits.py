@@ -222,7 +222,7 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: Workspace) -> No
     run.kill_supervisor()
     elsewhere = make_group(ground(), f"elsewhere-{os.getpid()}", 1 << 30)
     try:
-        narrow.before = ("sh", "-c", f'echo 0 > {elsewhere}/cgroup.procs && exec "$@"', "sh")
+        narrow.command_prefix = ("sh", "-c", f'echo 0 > {elsewhere}/cgroup.procs && exec "$@"', "sh")
         assert narrow.run("supervise", run.id).code == 0
         assert run.supervisor() in members(elsewhere)
         assert narrow.run("kill", run.id).code == 0
@@ -236,7 +236,7 @@ def test_a_replica_ended_below_its_limit_is_reported_so(narrow: Workspace) -> No
         return  # a group around our own would have to be left to us as well
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
     try:
-        narrow.before = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
+        narrow.command_prefix = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
         run = narrow.train(f"run: {HOG}\nresources: {{memory: 2GiB}}", "--oversubscribe")
         run.wait_for(Phase.FAILED)
         assert run.cause.reason == "OutOfMemory"
@@ -334,13 +334,13 @@ def test_a_replica_killed_in_a_group_around_the_whole_run_is_found_in_the_kernel
     # All processes of the run are in it; the one with most memory is chosen.
     group = make_group(found, f"drumline-test-around-{os.getpid()}", 160 << 20)
     try:
-        workspace.before = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
+        workspace.command_prefix = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
         run = workspace.train(f"run: {HOG}\nwarm: false")
         run.wait_for(Phase.FAILED)
         if killed_for_memory_is_secret():
             assert run.cause.exit == Exit(signal=9)
         else:
-            message = "out of memory: it has no limit, but a group around it has"
+            message = "out of memory: it has no limit of its own, but a larger cgroup has one"
             assert run.cause.exit == Exit(signal=9, message=message, out_of_memory=True)
             assert (run.cause.reason, run.cause.failure) == ("OutOfMemory", "out_of_memory")
     finally:

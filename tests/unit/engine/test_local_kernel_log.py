@@ -21,7 +21,7 @@ OLDER = "3,900,36207869592,-;Out of memory: Kill process 4344 (python) score 912
 @pytest.mark.parametrize(
     ("log", "words"),
     [
-        (GROUP, "out of memory: it has no limit, but a group around it has"),
+        (GROUP, "out of memory: it has no limit of its own, but a larger cgroup has one"),
         (MACHINE, "out of memory: the machine has no more"),
         (OLDER, "out of memory: the machine has no more"),
     ],

@@ -136,7 +136,7 @@ def test_a_private_network_has_a_maximum_number_of_replicas(tmp_path: Path) -> N
         assert (len(set(hosts)), hosts[-1]) == (512, "10.77.2.0")
     with pytest.raises(InputError) as refused, placed(f"roles: {{worker: 1000, ps: 13}}\n{PRIVATE}", tmp_path):
         pass
-    assert refused.value.message == "a private network has room for 512 replicas, and this run has 1,013"
+    assert refused.value.message == "a private network can have 512 replicas, and this run has 1,013"
 
 
 def test_an_attempt_under_way_keeps_its_private_addresses(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_the_environment_of_a_run_comes_first_on_the_path(tmp_path: Path) -> Non
 
 def test_a_missing_environment_is_an_error(tmp_path: Path) -> None:
     python = RunPython(Environment(), Site(tmp_path, tmp_path / "home", 1), {})
-    assert not python.is_there()
+    assert not python.lock_if_built()
     assert python.descriptors == ()
     with pytest.raises(EngineError, match="is gone"):
         python.require()

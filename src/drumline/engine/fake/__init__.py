@@ -1,9 +1,8 @@
-"""The engine `fake`: replicas that are no processes but behave as their command says, for tests.
+"""The engine `fake`, for tests: replicas are no processes, and behave as their commands describe.
 
 The command of such a replica is its behavior, as data. All its events follow from the behavior and from the times of
-its start and stop, which are in its trace. So no process has to run, and a later session can compute its state. Time is
-the event
-loop's.
+its start and stop, which are in its trace. So no process has to run, and a later session can compute its state. Times
+are those of the event loop.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ class FakeEngine:
         self._site = site
 
     async def place(self, plan: Plan) -> Placement:
-        """Return a host for every replica; it does not exist, and has any resources."""
+        """Return a host for every replica; the hosts do not exist, and any resources fit on them."""
         return self.place_at(
             plan, [f"{each.id.role}-{each.id.index}.fake:{each.port or PORT}" for each in plan.replicas]
         )
 
     def place_at(self, plan: Plan, addresses: Sequence[str]) -> Placement:
-        """Return the places with these addresses."""
+        """Return the places of the replicas at these addresses, which are in the order of the plan."""
         return {
             replica.id: self.place_one(plan, *address.rsplit(":", 1))
             for replica, address in zip(plan.replicas, addresses, strict=True)
@@ -70,7 +69,7 @@ class FakeEngine:
         return os.path.normpath(self._site.directory / path)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Return every replica's behavior and variables."""
+        """Return every replica's behavior and variables, as JSON."""
         del form  # there is one
         replicas = [
             {
@@ -115,7 +114,7 @@ class FakeSession:
         return Placed(placement)
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
-        """Start the helper that would make this data; all environments count as built."""
+        """Start a fake helper for a preparation; for an environment, report at once that it is built."""
         if plan.environment and helper == plan.environment.id:
             found = Exit(0, message="fake replicas need no build")
             self._events.put(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
@@ -134,13 +133,13 @@ class FakeSession:
             self._events.put(TensorBoardServed("http://tensorboard.fake/"))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that were not started before."""
+        """Start the replicas of these launches that were not started before."""
         for problem in _find_problems(launches):
             raise EngineError(problem.message)
         self._replicas.start(launches)
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Stop these; one that never began ends now."""
+        """Stop these incarnations; one that never began ends now."""
         self._replicas.stop(incarnations, grace_seconds)
 
     async def release(self, *, forced: bool = False) -> None:
@@ -185,7 +184,7 @@ class FakeSession:
         return [each for each in self._replicas.tracker if each.is_running and not each.id.replica.is_helper]
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Write the stacks of their behaviors."""
+        """Write the stacks that the behaviors of these incarnations contain."""
         del gently
         for each in self._replicas.resume(incarnations):
             if not each.is_over and each.behavior.stacks:

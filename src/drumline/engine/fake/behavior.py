@@ -23,9 +23,9 @@ class LogLine(Record):
 
 
 class FakeBehavior(Record):
-    """What a replica writes, how it ends, and how it ends on TERM.
+    """The log lines of a replica, its end, and its end on TERM.
 
-    Times count from its start; without an exit it runs until it is stopped.
+    Times count from its start, or from TERM. Without an `exit` it runs until it is stopped.
     """
 
     lines: tuple[LogLine, ...] = ()
@@ -45,7 +45,10 @@ def command_of(*behaviors: FakeBehavior) -> tuple[str, ...]:
 
 
 def behaviors_of(argv: Sequence[str]) -> tuple[FakeBehavior, ...]:
-    """Read a command; one without behaviors is only printed. Raise ValueError for one that cannot be read."""
+    """Return the behaviors in a command; raise ValueError if they cannot be read.
+
+    Any other command gets a behavior that writes the command to the log and exits with 0.
+    """
     if argv[0] != _COMMAND:
         return (FakeBehavior((LogLine(shlex.join(argv).replace("$", "$$")),)),)
     try:

@@ -27,7 +27,7 @@ class FakeReplicas:
         self._loop = loop
 
     def start(self, launches: Iterable[Launch]) -> None:
-        """Start those that were not started before."""
+        """Start the replicas of these launches that were not started before."""
         wanted = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
         with self.tracker.in_order():
             for each in self.tracker.ask(wanted):
@@ -36,7 +36,7 @@ class FakeReplicas:
                 self._advance(each)
 
     def resume(self, incarnations: Iterable[Incarnation]) -> list[FakeReplica]:
-        """Report these from now on; return them."""
+        """Continue these incarnations from their traces, and report their events from now on; return them."""
         with self.tracker.in_order():
             found = self.tracker.ask(incarnations)
             for each in found:
@@ -45,7 +45,7 @@ class FakeReplicas:
         return found
 
     def stop(self, incarnations: Iterable[Incarnation], grace_seconds: float) -> None:
-        """Stop these; one that had ended before keeps its end, and one that never began ends."""
+        """Stop these incarnations; one that had ended before keeps its end, and one that never began ends now."""
         for each in self.resume(incarnations):
             if grace_seconds <= 0:
                 self._signal(each, "kill")
@@ -59,7 +59,7 @@ class FakeReplicas:
             self._advance(replica)
 
     def _advance(self, replica: FakeReplica) -> None:
-        """Report what is due, and schedule the next call; idempotent."""
+        """Report the events that are due, and schedule the next call; idempotent."""
         if replica.end is not None:
             return
         now, end = self._loop.time(), replica.find_end()

@@ -39,7 +39,7 @@ class LocalEngine:
         self._pythons = Interpreters(site, environ, copies=False)
 
     async def place(self, plan: Plan) -> Placement:
-        """Return a port that is free now for every replica, unless the spec names one, and its GPUs."""
+        """Return the port of every replica, that of the spec or one that is free now, and its GPUs; claim nothing."""
         python = self._pythons.of(plan)
         if python is None and self._site.python:
             require_interpreter(self._site.python, (each.argv for each in plan.replicas))
@@ -50,7 +50,7 @@ class LocalEngine:
         return assignment.apply(placement) if assignment else placement
 
     def capacity_problems(self, plan: Plan) -> Iterator[str]:
-        """Yield a message for each resource of which the plan asks for more than this machine has."""
+        """Yield a message for each resource that the plan requests beyond the capacity of this machine."""
         return self._resources.excess(plan)
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -67,7 +67,7 @@ class LocalEngine:
         return render(plan, launches, form, build=python.wanted.argv if python else ())
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Yield problems of variables and of a private network, and warnings about shared GPUs."""
+        """Yield problems of too long variables and of a private network, and warnings about shared GPUs."""
         yield from map(Problem, too_long_arguments(launches))
         if local_plan(plan).private_network:
             from drumline.engine.local.network import find_network_problem  # noqa: PLC0415
@@ -81,12 +81,12 @@ class LocalEngine:
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[LocalSession]:
         """Open the session of a run; replicas run on when it is closed."""
-        from drumline.engine.local.session import LocalSession  # noqa: PLC0415 - commands that only place do not need it
+        from drumline.engine.local.session import LocalSession  # noqa: PLC0415 - not needed by `place`
 
         yield LocalSession(run_dir, self._site, self._environ, self._lease)
 
     def fault_injector(self) -> FaultInjector:
-        """Return what sends signals and cuts networks."""
+        """Return the object that injects faults into replicas, for drills."""
         from drumline.engine.local.fault_injector import LocalFaultInjector  # noqa: PLC0415 - only in a drill
 
         return LocalFaultInjector()
@@ -98,7 +98,7 @@ class LocalEngine:
         return diagnose(target, self)
 
     def open_output(self, run_output: RunOutput) -> Output:
-        """Return the run's folder."""
+        """Return access to the run's output folder."""
         from drumline.engine.local.output import open_output  # noqa: PLC0415 - few commands need it
 
         return open_output(run_output)
@@ -111,7 +111,7 @@ class LocalEngine:
 
 
 def import_session() -> None:
-    """Import the session, which a supervisor needs and commands that only place do not."""
+    """Import the module of the session, which a supervisor needs; commands that only call `place` do not."""
     import_module("drumline.engine.local.session")
 
 

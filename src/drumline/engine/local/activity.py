@@ -16,7 +16,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 def read_work_samples(
     keepers: Mapping[Incarnation, int], gpu_shares: Mapping[Incarnation, float]
 ) -> Iterator[WorkSample]:
-    """Yield a sample for each replica, over all processes below its keeper; GPU shares were measured before."""
+    """Yield a sample for each replica, over all processes below its keeper; `gpu_shares` are the last known ones."""
     stats = read_stats()
     for which, tree in find_trees(keepers, stats).items():
         counts = [_read_io(stat.pid) for stat in tree]
@@ -33,7 +33,7 @@ def read_work_samples(
 
 
 def find_trees(keepers: Mapping[Incarnation, int], stats: Mapping[int, Stat]) -> dict[Incarnation, list[Stat]]:
-    """Return the processes of each replica that runs with a keeper, the replica's own first."""
+    """Return the processes of each running replica, its main process first; leave out replicas without a keeper."""
     found = trees(keepers.values(), stats)
     return {which: found[keeper] for which, keeper in keepers.items() if keeper in stats and found[keeper]}
 
@@ -41,7 +41,7 @@ def find_trees(keepers: Mapping[Incarnation, int], stats: Mapping[int, Stat]) ->
 def cpu_seconds(keeper: Stat, tree: Iterable[Stat]) -> float:
     """Return the CPU time of all processes below a keeper, including those that have ended.
 
-    The kernel adds the time of a process to its parent when that waits for it; the keeper waits for orphans.
+    The kernel adds the time of an ended process to its parent when the parent reaps it; the keeper reaps orphans.
     """
     return (keeper.reaped_ticks + sum(stat.cpu_ticks + stat.reaped_ticks for stat in tree)) / TICKS
 
@@ -52,7 +52,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def _read_io(pid: int) -> tuple[int, int]:
-    """Return the bytes read from and written to disks, and all bytes; zeros if they may not be read."""
+    """Return the bytes that a process moved from and to disks, and by all reads and writes; zeros if unreadable."""
     with suppress(OSError, ValueError), open(f"{PROC}/{pid}/io", "rb") as file:  # noqa: PTH123
         counts = {key: int(value) for key, _, value in (line.partition(b": ") for line in file.read().splitlines())}
         return counts[b"read_bytes"] + counts[b"write_bytes"], counts[b"rchar"] + counts[b"wchar"]

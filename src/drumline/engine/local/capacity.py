@@ -33,7 +33,7 @@ def find_gpus(environ: Mapping[str, str], *, root: Path = Path("/")) -> tuple[st
     visible: dict[str, None] = {}
     for word in environ[VISIBLE].replace(" ", "").split(","):
         if word not in known and not _UUID.fullmatch(word):
-            break  # CUDA stops at the first unknown one: -1 means none
+            break  # CUDA ignores the first unknown device and all that follow, so `-1` hides all
         visible[word] = None
     return tuple(visible)
 
@@ -72,7 +72,7 @@ def find_memory(root: Path = Path("/")) -> int:
 
 
 def _groups(controller: str, root: Path) -> Iterator[Path]:
-    """Yield the own cgroup and those above it, as far as they are visible; each of them limits this process."""
+    """Yield the folders of this process's cgroup and of those above it, if visible; each may limit this process."""
     for line in _read(root / "proc/self/cgroup").splitlines():
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")

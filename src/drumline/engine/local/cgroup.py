@@ -23,7 +23,7 @@ class NoCgroupError(Exception):
 
 
 class CgroupParent(Record):
-    """The cgroup in which those of replicas are made."""
+    """The cgroup below which the cgroups of replicas are made."""
 
     path: Path
     version: int
@@ -39,10 +39,10 @@ def own_cgroup_parent() -> CgroupParent:
 
 
 def find_cgroup_parent(cgroups: str, mounts: str, *, privileged: bool) -> CgroupParent:
-    """Return where memory cgroups can be made, given `/proc/self/cgroup` and `/proc/self/mountinfo`: below the own one.
+    """Return where memory cgroups can be made: the cgroup of this process, or its parent.
 
-    Raise NoCgroupError if there is none. A `privileged` process can write to every group, but uses only delegated
-    ones.
+    The arguments are the texts of `/proc/self/cgroup` and `/proc/self/mountinfo`. Raise NoCgroupError if no group can
+    be made. A `privileged` process can write to every group, but uses only delegated ones.
     """
     own = {
         controller: path
@@ -57,7 +57,11 @@ def find_cgroup_parent(cgroups: str, mounts: str, *, privileged: bool) -> Cgroup
 
 
 def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
-    """Enable a controller (version 2) for groups made in the own one, which is emptied for that; return it."""
+    """Enable a controller (version 2) for new groups below `own`, the group of this process; return their parent.
+
+    The processes of `own` are moved to a group below it. If that was done before, `own` is this lower group, and its
+    parent is returned.
+    """
     if own.name == ASIDE and controller in _words(own.parent / "cgroup.subtree_control"):
         return own.parent
     if controller in _words(own / "cgroup.subtree_control"):
@@ -81,7 +85,7 @@ def prepare(own: Path, *, privileged: bool, controller: str = "memory") -> Path:
 
 
 def make_group(parent: CgroupParent, name: str, memory_bytes: int) -> Path:
-    """Make a group with this limit; raise NoCgroupError if that is not allowed."""
+    """Make a group with this memory limit, and return its folder; raise NoCgroupError if that is not allowed."""
     path = parent.path / name
     try:
         path.mkdir()
@@ -96,7 +100,7 @@ def make_group(parent: CgroupParent, name: str, memory_bytes: int) -> Path:
 
 
 def limit_group(path: Path, version: int, memory_bytes: int) -> None:
-    """Limit the memory of a group, with no swap in addition where swap is counted."""
+    """Limit the memory of a group; where the kernel counts swap, the group gets none in addition."""
     if version == 1:
         write(path / "memory.limit_in_bytes", str(memory_bytes))
         with suppress(FileNotFoundError):
@@ -106,7 +110,7 @@ def limit_group(path: Path, version: int, memory_bytes: int) -> None:
     for name, value in (
         ("memory.swap.max", "0"),
         ("memory.oom.group", "1"),
-    ):  # end all of a replica, not one process of it
+    ):  # memory.oom.group: end all processes of the replica, not only one
         with suppress(FileNotFoundError):
             write(path / name, value)
 
@@ -136,7 +140,7 @@ def write(path: Path, text: str) -> None:
 
 
 def _folder(own: str, mounts: str, kind: str) -> Path:
-    """Return the folder of the own group in the mount of this kind; raise NoCgroupError if it is not mounted."""
+    """Return the folder of the group `own` in a mount of this kind; raise NoCgroupError if it is not mounted."""
     found = None
     for line in mounts.splitlines():
         before, _, after = line.partition(" - ")

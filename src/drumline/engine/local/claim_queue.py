@@ -13,7 +13,7 @@ from drumline.words import count, listed, size
 
 
 class Claim(Record):
-    """What a run asks for; CPUs in thousandths, so that sums are exact."""
+    """The resources that a run asks for; `cpus` is in thousandths of a CPU, so that sums are exact."""
 
     cpus: int = 0
     memory_bytes: int = 0
@@ -21,7 +21,7 @@ class Claim(Record):
 
 
 class ClaimEntry(Record):
-    """A run in the registry: what it asks for, whether it holds that, and if so which GPUs."""
+    """A run in the registry: its claim, whether it holds the claimed resources, and the GPUs that it holds."""
 
     run: str
     claim: Claim
@@ -30,27 +30,32 @@ class ClaimEntry(Record):
 
 
 def total_claim(plan: Plan) -> Claim:
-    """Return what all replicas of a plan ask for."""
+    """Return the sum of the resources that the replicas of a plan ask for."""
     claims = [to_dict(_claim(replica.resources)) for replica in plan.replicas]
     return Claim(**{kind: sum(each[kind] for each in claims) for kind in field_names(Claim)})
 
 
 def describe_excess(plan: Plan, capacity: Capacity) -> Iterator[str]:
-    """Yield a message for each kind of resource of which the plan asks for more than there is."""
+    """Yield a message for each kind of resource that the plan requests beyond this capacity."""
     most = _all_of(capacity)
     for kind, wanted in to_dict(total_claim(plan)).items():
         if wanted > most[kind]:
             asking = Counter((replica.id.role, getattr(_claim(replica.resources), kind)) for replica in plan.replicas)
-            parts = [f"{count(n, role)} with {_amount(kind, one)}" for (role, one), n in asking.items() if one]
+            parts = [
+                f"{count(n, role)} with {_amount(kind, one)}{' each' if n > 1 else ''}"
+                for (role, one), n in asking.items()
+                if one
+            ]
             has = _amount(kind, most[kind]) if most[kind] else "none"
-            yield f"the run asks for {_spell(kind, wanted)} ({listed(parts)}), this machine has {has}"
+            yield f"the run asks for {_spell(kind, wanted)} ({listed(parts)}), but this machine has {has}"
 
 
 def waiting_reason(run: str, claim: Claim, others: Iterable[ClaimEntry], capacity: Capacity) -> str:
-    """Return what a run waits for and behind which runs, as a message; "" if it may begin.
+    """Return a message about the resources and the runs that a run waits for; "" if it may begin.
 
-    It may begin if enough is left by the runs that hold resources and by earlier runs that wait. A later run overtakes
-    only if that delays no earlier run, and the result does not depend on which run asks first.
+    A run may begin if its claim fits into the resources that are left by the runs that hold some and by the earlier
+    runs that wait. So a later run overtakes only if that delays no earlier run, and the result does not depend on the
+    order of the calls.
     """
     others = sorted(others, key=lambda entry: queue_order(entry.run))
     most, free = _all_of(capacity), _free(others, capacity)
@@ -103,7 +108,7 @@ def _all_of(capacity: Capacity) -> dict[str, int]:
 
 
 def _free(entries: Iterable[ClaimEntry], capacity: Capacity) -> dict[str, int]:
-    """Return what is free of each kind; negative if runs oversubscribed."""
+    """Return the free amount of each kind of resource; negative if runs oversubscribed."""
     free, holders = _all_of(capacity), [entry for entry in entries if entry.holds]
     for kind in ("cpus", "memory_bytes"):
         free[kind] -= sum(getattr(entry.claim, kind) for entry in holders)

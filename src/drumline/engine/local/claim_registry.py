@@ -3,8 +3,8 @@
 An entry is a JSON file and a FIFO. The supervisor has the FIFO open for writing, and so has every keeper of the run,
 which inherits it. When the last of them ends, the kernel closes the FIFO and wakes its readers. An entry is stale if no
 process has its FIFO open; the next process that locks the registry removes it.
-A run that waits has another FIFO than a run that holds, so that runs behind it are woken when it begins. The folder
-is named after the boot id: homes may be shared between machines, FIFOs are not.
+An entry has one FIFO while its run waits and another while the run holds resources, so that the runs behind it are
+woken when it begins. The folder is named after the boot id: homes may be shared between machines, FIFOs are not.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HOLDS, _WAITS = "holds", "waits"
 
 
 class _LiveEntry(Record):
-    """An entry with an open FIFO, and a descriptor that becomes readable when that is closed."""
+    """An entry with an open FIFO, and a descriptor that becomes readable when the last writer closes the FIFO."""
 
     entry: ClaimEntry
     watched: int
@@ -51,13 +51,14 @@ class ClaimRegistry:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return what a keeper holds to keep the claim."""
+        """Return the descriptors that keepers inherit, so that the claim lasts as long as they run."""
         return () if self._own is None else (self._own,)
 
     def claim(self, claim: Claim, capacity: Capacity, *, insist: bool = False) -> str:
-        """Claim these resources, or queue for them; return what the run waits for, and "" if it has them.
+        """Claim these resources, or queue for them; return the reason to wait, and "" if the run has them.
 
-        What keepers of this run still hold counts as claimed. Raise EngineError if the registry cannot be written.
+        If keepers of this run still hold a claim, it is taken over. With `insist`, the resources are claimed even if
+        they are not free. Raise EngineError if the registry cannot be written.
         """
         self._unwatch()
         with self._locked():
@@ -97,7 +98,7 @@ class ClaimRegistry:
         return {run: each.entry for run, each in live.items()}
 
     def watch(self, loop: AbstractEventLoop, call: Callable[[], object]) -> None:
-        """Call this when an entry that delays this run has ended or begun; the next `claim` ends the watch."""
+        """Call `call` when an entry that delays this run ends or holds resources; the next `claim` ends the watch."""
         self._loop = loop
         for descriptor in self._watched:
             loop.add_reader(descriptor, call)
@@ -126,7 +127,7 @@ class ClaimRegistry:
         self._watched, self._loop = [], None
 
     def _enter(self, entry: ClaimEntry) -> None:
-        """Write the entry of this run; close its previous FIFO last, which wakes the runs behind it."""
+        """Write the entry of this run; then close its previous FIFO, which wakes the runs behind it."""
         if self._own is not None and self.entry == entry:
             return
         before, now = (_WAITS, _HOLDS) if entry.holds else (_HOLDS, _WAITS)
@@ -191,7 +192,7 @@ class ClaimRegistry:
 
 
 def _open_alive(fifo: Path) -> int | None:
-    """Open a FIFO that another process has open for writing; None if there is none."""
+    """Open a FIFO for reading if a process has it open for writing; else return None."""
     try:
         descriptor = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -208,7 +209,7 @@ def _open_alive(fifo: Path) -> int | None:
 
 
 def _parse(path: Path) -> ClaimEntry | None:
-    """Read an entry; None if the file is not a valid one."""
+    """Read an entry; return None if the file is not a valid entry."""
     try:
         data: Any = json.loads(path.read_bytes())
         claim = Claim(**{kind: int(data[kind]) for kind in field_names(Claim)})

@@ -55,7 +55,7 @@ class LimitedEngine(Engine, Limited, Protocol):
 
 
 def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorCheck]:
-    """Yield the checks of this machine, and of whether the plan fits on it."""
+    """Yield the checks of this machine; with a plan, also check that it fits and that its framework is installed."""
     site = target.site
     yield DoctorCheck("drumline", OK, f"{__version__}, with Python {sys.version.split()[0]}, {sys.executable}")
     yield _python(site, target.plan)
@@ -75,19 +75,19 @@ def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorChec
     if spy := find_spy():
         yield DoctorCheck("stacks", OK, f"py-spy, {spy}")
     else:
-        words = "py-spy is not installed: the stacks of a hung run are Python's own, and only when it is ended"
+        words = "py-spy is not installed: Python prints the stacks of a hung run, only when the run is ended"
         yield DoctorCheck("stacks", NOTE, words, "`pip install 'drumline[stacks]'`")
 
 
 def _python(site: Site, plan: Plan | None) -> DoctorCheck:
-    """Check what `python` means in commands, and why."""
+    """Check that the Python of commands that begin with `python` can be started."""
     found = site.python
     if plan and plan.environment:
         return DoctorCheck("python", OK, str(plan.environment))
     if found is None:
         return DoctorCheck("python", OK, sys.executable)
     if not os.access(found.path, os.X_OK):
-        return DoctorCheck("python", MISSING, f"{found} cannot be started", "activate an environment that is there")
+        return DoctorCheck("python", MISSING, f"{found} cannot be started", "activate an environment that exists")
     return DoctorCheck("python", OK, str(found))
 
 
@@ -113,7 +113,7 @@ def _resources(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
 
 
 def _framework(plan: Plan, site: Site) -> Iterator[DoctorCheck]:
-    """Check whether the Python that replicas would find has their framework.
+    """Check that the Python with which replicas would run has their framework.
 
     A Python that the spec names by its path is not checked: only a run executes what a spec names.
     """
@@ -135,7 +135,7 @@ def _framework(plan: Plan, site: Site) -> Iterator[DoctorCheck]:
 
 
 def _installed(python: str, packages: Sequence[str]) -> list[str] | None:
-    """Return the packages that this Python has, with their versions; None if it cannot be asked."""
+    """Return those of the packages that this Python has, with their versions; None if it cannot be run."""
     try:
         answer = subprocess.run(
             [python, "-c", _ASK, *packages],

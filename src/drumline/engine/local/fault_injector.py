@@ -27,7 +27,7 @@ class LocalFaultInjector:
     """Sends signals to replicas, and cuts the connections of private networks."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
-        """Return why this fault cannot be injected: only a private network can be cut without effect on others."""
+        """Return why this fault cannot be injected, None if it can; a cut needs a private network."""
         if fault is Fault.CUT and not local_plan(plan).private_network:
             return "only a private network can be cut: `engine: {local: {network: private}}`"
         return None
@@ -43,7 +43,7 @@ class LocalFaultInjector:
             _signal(trace, replica, _SIGNALS[fault])
 
     def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Continue or reconnect the incarnation, if it runs."""
+        """Continue a paused incarnation or reconnect a cut one, if it runs."""
         trace = read_trace(traces / TRACE)
         if trace.is_running(boot_id()):
             with suppress(EngineError):  # it has just ended

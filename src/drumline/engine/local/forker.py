@@ -20,15 +20,15 @@ from drumline.runtime.unix import send_request
 # A fork takes milliseconds. A process that does not answer in time is killed, so that nothing is started twice.
 FORK_SECONDS = 30.0
 _SERVER = "drumline.runtime.forkserver"
-# Variables that the fork server inherits; others may be secrets. They control how the interpreter is loaded, its
-# text encoding, and its home.
+# Beginnings of the variables that the fork server inherits; others may be secrets. These control how the interpreter is
+# loaded, its text encoding, and drumline's home.
 _KEPT = ("LD_", "LANG", "LC_", "DRUMLINE_HOME")
 _PIECE_BYTES = 1 << 20
 _LONGEST_ANSWER = 1 << 24
 
 
 class ForkerLost(Exception):  # noqa: N818
-    """The process that forks keepers has ended or does not answer; it may have forked the keeper before."""
+    """The process that forks keepers has ended or does not answer; whether it has forked the keeper is unknown."""
 
 
 # Returns the pid of a new keeper, which has copies of the descriptors. Raises OSError if no process can be forked, and
@@ -85,7 +85,7 @@ class OrderConnection:
                         answer = self.ask(
                             order.name, _request(order, descriptors), [theirs.fileno(), *descriptors.listed]
                         )
-                    with suppress(ConnectionError):  # the answer says why it was not read
+                    with suppress(ConnectionError):  # the answer has the reason why the order was not read
                         await self._loop.sock_sendall(ours, sealed)
                 said = await answer
         except TimeoutError:
@@ -100,7 +100,7 @@ class OrderConnection:
             raise ForkerLost from None
 
     def lose(self) -> None:
-        """Close the connection, and kill a process that may still carry out an order."""
+        """Close the connection, and kill the process if it may still carry out an order."""
         if self._process is not None and self._answers:
             with suppress(OSError):  # it has ended
                 signal.pidfd_send_signal(self._process, signal.SIGKILL)

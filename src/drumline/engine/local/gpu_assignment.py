@@ -12,7 +12,7 @@ from drumline.words import count, listed
 
 
 class GpuAssignment(Record):
-    """The GPUs that each replica sees, if that is restricted, and warnings about it."""
+    """The GPUs that each replica sees, and warnings about them; a replica that is not in `gpus` sees all GPUs."""
 
     gpus: Mapping[ReplicaId, tuple[str, ...]] = {}
     shared: frozenset[ReplicaId] = frozenset()
@@ -27,10 +27,10 @@ class GpuAssignment(Record):
 
 
 def assign_gpus(plan: Plan, machine: Sequence[str], own: Sequence[str], taken: Collection[str]) -> GpuAssignment:
-    """Assign the GPUs in `own` to the replicas that ask for them; the other replicas that train share what is free.
+    """Assign the GPUs in `own` to the replicas that ask for some; the other replicas that train share the free GPUs.
 
-    `own` are claimed for this run, `taken` by other runs. Replicas that ask for none, and those that do not train,
-    see none.
+    `own` are claimed for this run, `taken` by other runs. Replicas that ask for 0 GPUs, and those that do not train and
+    ask for none, see none.
     """
     claimed = iter(own)
     gpus = {

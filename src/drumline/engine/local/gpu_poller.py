@@ -24,7 +24,7 @@ NVML = "drumline.engine.local.nvml"
 
 
 class GpuPoller:
-    """Asks a child process for the state of all devices; owns the connection to it. `poll` never waits.
+    """Requests the state of all devices from a child process; owns the connection to it. `poll` never blocks.
 
     The child calls `open_reader` of `module`, which returns a function that reads the devices.
     """
@@ -43,7 +43,7 @@ class GpuPoller:
         loop.add_reader(self._connection.fileno(), self._read)
 
     def poll(self) -> list[Device]:
-        """Request a new reading unless one is under way; return the last one, or nothing if that is too old."""
+        """Request new values unless a request is pending; return the last ones, or none after OLDEST_SECONDS."""
         if self._connection and not self._waiting:
             with suppress(OSError):
                 self._connection.send(b"?")
@@ -88,7 +88,7 @@ def _by_process(numbers: dict[str, Any] | None) -> dict[int, Any] | None:
 
 
 def main(descriptor: str, module: str) -> None:
-    """Answer requests until the supervisor closes the connection; return at once if NVML cannot be opened."""
+    """Answer the requests of the supervisor until it closes the connection; return at once if NVML cannot be opened."""
     end_with_parent()  # NVML may never return
     connection = int(descriptor)
     try:

@@ -40,9 +40,9 @@ def attribute_usage(
 ) -> list[GpuUsage | None]:
     """Return what each replica uses of the devices that it sees; None for a replica that sees none.
 
-    `pids` are all processes here; `is_initial` says that this is the machine's initial pid namespace. In a container
-    NVML may report other pids, or none. Then the usage of a whole device is returned, and only for a replica that has
-    the device alone.
+    `pids` are all processes of this pid namespace, and `is_initial` is whether it is the machine's initial one. In a
+    container NVML may report pids of another namespace, or none. Then the usage of a whole device is returned, and only
+    for a replica that has the device alone.
     """
     seen = [visible_devices(devices, each.visible) for each in replicas]
     users: dict[int, int] = {}

@@ -26,7 +26,7 @@ class Interpreters:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return what keepers hold so that the environment of the last plan is not removed."""
+        """Return the descriptors that keepers inherit, so that the environment of the last plan is not removed."""
         return tuple(self._last.descriptors) if self._last else ()
 
     def of(self, plan: Plan) -> RunPython | None:

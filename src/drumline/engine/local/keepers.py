@@ -50,20 +50,23 @@ class Keepers:
         keeper.become_subreaper()
 
     def watch(self, replica: LocalReplica, pid: int) -> None:
-        """Watch the keeper of a replica; raise OSError if it has ended, or there is no descriptor for it."""
+        """Watch the keeper of a replica; raise OSError if it has ended, or if no descriptor is free."""
         replica.watched = os.pidfd_open(pid)
         replica.keeper, replica.is_kept = pid, True
         self._loop.add_reader(replica.watched, self._keeper_ended, replica)
 
     def adopt(self, replicas: Iterable[LocalReplica]) -> None:
-        """Watch the keepers of these replicas, or report their ends; a keeper that was just forked is watched later."""
+        """Watch the keepers of these replicas, and report the end of each replica without a keeper.
+
+        A keeper that was just forked and has not written its trace yet is watched a moment later.
+        """
         gone = [each for each in replicas if not each.is_kept and not self._find_keeper(each)]
         with self.tracker.in_order():
-            for each in gone:  # after all existing keepers are watched: those are not leftovers
+            for each in gone:  # after all existing keepers are watched, so that they do not count as leftovers
                 self._conclude(each)
 
     def report_start(self, replica: LocalReplica, trace: Trace) -> None:
-        """Report the start that this trace records, if it does."""
+        """Report the start of a replica if this trace records it and it was not reported before."""
         if trace.pid is not None and not replica.has_started:
             replica.trace = trace
             replica.resolve_start(is_begun=True)
@@ -112,7 +115,7 @@ class Keepers:
         return False
 
     def _read_start(self, replica: LocalReplica) -> None:
-        """Report a start from the trace, again and again until it is recorded."""
+        """Report the start that the trace records; if it records none yet, look again a moment later."""
         trace = replica.read()
         self.report_start(replica, trace)
         if trace.pid is None and replica.watched is not None:
@@ -130,7 +133,7 @@ class Keepers:
             self._conclude(replica)
 
     def _conclude(self, replica: LocalReplica) -> None:
-        """Report an end; if the keeper was killed, end its leftover processes first."""
+        """Report the end of a replica; if its keeper was killed, kill the leftover processes of the replica first."""
         trace = replica.trace
         _reap()
         if not trace.over and self._end_leftovers(replica):
@@ -144,7 +147,7 @@ class Keepers:
         self.tracker.end(replica, End(end, self._end_seconds(replica), has_started=trace.pid is not None))
 
     def _end_seconds(self, replica: LocalReplica) -> float:
-        """Return when a replica ended, by the clock of this boot; now if no keeper recorded it."""
+        """Return when a replica ended, as seconds since boot; the current time if no keeper recorded it."""
         if replica.trace.exit and replica.trace.boot in (None, self._boot):
             return replica.trace.at_seconds
         if replica.trace.exit:
@@ -153,7 +156,7 @@ class Keepers:
         return keeper.now()
 
     def _end_leftovers(self, replica: LocalReplica) -> bool:
-        """Kill the leftover processes of a replica without keeper; return whether there were any."""
+        """Kill the leftover processes of a replica that has no keeper any more; return whether there were any."""
         leftovers = find_leftovers(
             replica.trace,
             boot=self._boot,

@@ -1,7 +1,8 @@
 """Read from the kernel's log whether a process was killed because memory ran out.
 
-The cgroup of a replica with a limit counts such kills. Without a limit, memory may run out in a cgroup around it, as
-that of a container, or on the whole machine; then only the kernel's log names the process, if it may be read.
+The cgroup of a replica with a memory limit counts such kills. Without a limit, memory may run out in a larger cgroup,
+such as that of a container, or on the whole machine; then only the kernel's log has the pid of the killed process. The
+log may be unreadable for this user.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from drumline.engine.local.proc import is_initial_pid_namespace
 from drumline.runtime import keeper
 
 LOG = "/dev/kmsg"
-_NEAR_SECONDS = 5.0  # between the kernel's message and the end that the keeper recorded
+_NEAR_SECONDS = 5.0  # at most, between the kernel's message and the end that the keeper recorded
 _RECORD_BYTES = 8192
 _OOM_KILL = re.compile(
     r"\d+,\d+,(?P<microseconds>\d+),[^;]*;(?P<group>Memory cgroup out|Out) of memory: Kill(?:ed)? process (?P<pid>\d+) "
@@ -24,18 +25,21 @@ _OOM_KILL = re.compile(
 
 
 def out_of_memory_message(pid: int, at_seconds: float) -> str:
-    """Return a message if the kernel killed this process, which ended then, for memory; "" if not or unreadable."""
+    """Return a message if the kernel killed this process because memory ran out; "" if not, or if that is unknown.
+
+    `at_seconds` is when the process ended, in seconds since boot.
+    """
     try:
         if not is_initial_pid_namespace():  # pids differ from those in the kernel's log
             return ""
-        asleep_seconds = keeper.now() - time.monotonic()  # the log's clock does not count time asleep
+        asleep_seconds = keeper.now() - time.monotonic()  # the clock of the log stops while the machine sleeps
         return find_oom_kill(_records(), pid, at_seconds - asleep_seconds)
     except OSError:
         return ""
 
 
 def find_oom_kill(records: Iterable[str], pid: int, at_seconds: float) -> str:
-    """Return a message if a record names this process, which ended then; "" if none does."""
+    """Return a message if a record is about this process and from about the time of its end; "" if none is."""
     for record in records:
         found = _OOM_KILL.match(record)
         if found and int(found["pid"]) == pid:
@@ -43,7 +47,7 @@ def find_oom_kill(records: Iterable[str], pid: int, at_seconds: float) -> str:
                 continue  # an earlier process with this pid
             if found["group"] == "Out":
                 return "out of memory: the machine has no more"
-            return "out of memory: it has no limit, but a group around it has"
+            return "out of memory: it has no limit of its own, but a larger cgroup has one"
     return ""
 
 

@@ -31,7 +31,7 @@ class MemoryLimits:
         self._warned: set[tuple[int, str]] = set()
 
     def make(self, folder: Path, attempt: int, memory_bytes: int | None) -> str:
-        """Make the cgroup of an incarnation that is about to begin; return "" if it has no limit or none can be set."""
+        """Make the cgroup of an incarnation before it begins; return its path, "" if there is no limit or no cgroup."""
         if memory_bytes is None:
             return ""
         from drumline.engine.local.cgroup import NoCgroupError, make_group, own_cgroup_parent  # noqa: PLC0415
@@ -48,7 +48,7 @@ class MemoryLimits:
             return ""
 
     def group(self, folder: Path) -> Path | None:
-        """Return the cgroup of an incarnation, if it has one; its name is checked."""
+        """Return the cgroup of an incarnation; None if it has none, or if the recorded path has another name."""
         try:
             path = Path(os.fsdecode(read_regular(folder / GROUP, _LONGEST_PATH)))
         except OSError:

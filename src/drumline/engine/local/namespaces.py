@@ -74,7 +74,7 @@ def main(descriptor: str, hub: str, *names: str) -> None:
 
 
 def _new_namespace(kind: int) -> None:
-    """Move this process to a new namespace of this kind; Python has the call from 3.12 on."""
+    """Move this process to a new namespace of this kind; Python has `os.unshare` only from 3.12 on."""
     if ctypes.CDLL(None, use_errno=True).unshare(kind):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

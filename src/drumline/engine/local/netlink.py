@@ -1,4 +1,4 @@
-"""Network interfaces and addresses by netlink messages: not every machine has `ip`."""
+"""Configure network interfaces and addresses by netlink messages, since not every machine has the program `ip`."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Netlink:
         self._ask(_DELETE_LINK, 0, _LINK.pack(0, 0, 0, 0, 0) + _named(name))
 
     def add_address(self, index: int, address: str, bits: int) -> None:
-        """Add an IPv4 address with a prefix of so many bits to a link."""
+        """Add an IPv4 address to the link with this index; its network prefix has `bits` bits."""
         number = socket.inet_aton(address)
         head = _FAMILY_ADDRESS.pack(socket.AF_INET, bits, 0, 0, index)
         both = attribute(_LOCAL_ADDRESS, number) + attribute(_ADDRESS, number)

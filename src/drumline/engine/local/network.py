@@ -1,8 +1,9 @@
 """The private network of one attempt: a bridge, and a network namespace with one address for each replica.
 
-All of it belongs to a user namespace, so that no privileges are needed. A child process makes it and sends descriptors;
-the network exists as long as a process holds them. The supervisor holds them until all replicas have started, and each
-keeper holds its own until it ends: the network survives the supervisor and ends with the last keeper.
+The network belongs to a user namespace, so that no privileges are needed. A child process makes it and sends its
+descriptors to the supervisor; the network exists as long as a process holds them. The supervisor holds them until all
+replicas have started, and each keeper holds those of its replica until it ends: the network survives the supervisor and
+ends with the last keeper.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class NamespaceDescriptors(Record):
 
 
 class _Hub(Record):
-    """What all replicas share: the user namespace, and the network namespace with the bridge."""
+    """The namespaces that all replicas share: a user namespace, and the network namespace with the bridge."""
 
     user: int
     network: int
@@ -64,8 +65,8 @@ class Network:
     async def connect(self) -> None:
         """Make the network for all replicas that have not begun.
 
-        If some have begun, the others join the network that those hold: a supervisor died before all had started, or
-        these restart while the others run.
+        If some replicas have begun, the others join the network that these hold. Either a supervisor died before all
+        had started, or a replica restarts while others run.
         """
         begun = [replica for replica, trace in self._traces.items() if has_begun(trace)]
         hosts = {each: self._hosts[each] for each in self._hosts if each not in begun}
@@ -73,7 +74,7 @@ class Network:
             await self._connect(hosts, await self._find_hub(begun))
 
     def namespaces(self, replica: ReplicaId) -> NamespaceDescriptors:
-        """Return the namespaces for a replica that had not begun."""
+        """Return the namespaces for a replica that had not begun when `connect` was called."""
         return self._namespaces[replica]
 
     def close(self) -> None:
@@ -116,10 +117,10 @@ def find_network_problem() -> str | None:
 
 
 async def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
-    """Make a namespace for each of these names, with its address, on this hub or on a new one; return descriptors.
+    """Make a network namespace for each name, with its address, and connect it to this hub or to a new one.
 
-    They are those of a new hub, if there was none, then two for each name: its network, and its host name. Raise
-    EngineError, which says what to allow, if the system refuses.
+    Return the descriptors: two of the new hub, unless `hub` was given, then two for each name, of its network namespace
+    and of the namespace of its host name. Raise EngineError, with the setting to change, if the system refuses.
     """
     with _NetworkBuilder(hosts, hub) as builder:
         while not builder.is_whole:
@@ -130,7 +131,7 @@ async def build(hosts: Mapping[str, str], hub: _Hub | None = None) -> list[int]:
 
 
 class _NetworkBuilder:
-    """The child that makes a network, and the descriptors that it sent; they are closed if it does not complete."""
+    """The child that makes a network, and the descriptors that it sent; closed if the network is incomplete."""
 
     def __init__(self, hosts: Mapping[str, str], hub: _Hub | None = None) -> None:
         if sys.platform != "linux":
@@ -149,7 +150,8 @@ class _NetworkBuilder:
                 self.child = start_python(_BUILDER, *words, descriptors=(theirs.fileno(), *held))
         except OSError as error:
             self.connection.close()
-            raise EngineError(f"a private network cannot be made here: {error.strerror}") from None
+            message = f"a private network cannot be created on this machine: {error.strerror}"
+            raise EngineError(message, hint="leave out `network: private`") from None
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +164,7 @@ class _NetworkBuilder:
         self.child.wait()
 
     def read(self) -> None:
-        """Read the next message of the child and its descriptors; raise EngineError if the system refused."""
+        """Read the next message of the child, with its descriptors; raise EngineError if the system refused a call."""
         try:
             word, descriptors, flags, _ = socket.recv_fds(self.connection, 4096, 2)
             self.made += descriptors
@@ -177,7 +179,9 @@ class _NetworkBuilder:
             raise EngineError(explain_network_error("owners", error.errno or 0)) from None
         self.is_whole = word == b"whole"
         if not word:
-            raise EngineError("a private network cannot be made here: the process that makes it was killed")
+            raise EngineError(
+                "a private network cannot be created on this machine: the process that makes it was killed"
+            )
         if word not in (b"unmapped", b"whole") and not descriptors:
             step, number = word.decode().split()
             raise EngineError(explain_network_error(step, int(number)))

@@ -15,7 +15,7 @@ _UBUNTU_SETTING = "kernel/apparmor_restrict_unprivileged_userns"
 def explain_network_error(step: str, number: int, *, proc: Path = Path("/proc"), root: bool | None = None) -> str:
     """Return why this step failed with this errno, and what to allow."""
     is_root = os.geteuid() == 0 if root is None else root
-    return f"a private network cannot be made here: {_reason(step, number, proc, is_root=is_root)}"
+    return f"a private network cannot be created on this machine: {_reason(step, number, proc, is_root=is_root)}"
 
 
 def _reason(step: str, number: int, proc: Path, *, is_root: bool) -> str:

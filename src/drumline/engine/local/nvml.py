@@ -35,7 +35,7 @@ class _Reader:
         self._uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in self._handles]
 
     def read(self) -> list[Device]:
-        """Return every device as it is now, without those that do not answer."""
+        """Return the current state of every device; leave out those with an error."""
         found = []
         for index, handle in enumerate(self._handles):
             memory = self._ask("nvmlDeviceGetMemoryInfo", handle)

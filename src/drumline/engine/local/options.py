@@ -51,7 +51,7 @@ def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
             "no connection leaves a private network: that takes root, or a program that a plain machine does not have;"
             " fetch what is needed before, as with `prepare`, or leave the network shared"
             if network.private
-            else "says something of a private network only; leave it out"
+            else "applies to a private network only; leave it out"
         )
         yield SpecProblem(("engine", engine, "network", "outgoing"), message)
 

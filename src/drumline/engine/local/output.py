@@ -17,13 +17,13 @@ class Folder:
     """The output folder of a run."""
 
     def __init__(self, run_output: RunOutput, *, trusted: bool = True) -> None:
-        """Use a folder of this machine; what hosts sent is not `trusted`."""
+        """Use a folder of this machine; a folder with files that were received from hosts is not `trusted`."""
         self._run = run_output.plan.run
         self._folder = run_output.folder
         self._trusted = trusted
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in the folder."""
+        """Run a command, or a shell if `argv` is empty, in the folder; return its exit code, 128 + N for signal N."""
         self._require(self._folder)
         words = list(argv) or [os.environ.get("SHELL") or "sh"]
         env = {**os.environ, "OUTPUT_DIR": str(self._folder)}
@@ -34,12 +34,12 @@ class Folder:
         return code if code >= 0 else 128 - code
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Copy from the folder."""
+        """Copy a file or folder out of the output folder; return warnings about what was left out."""
         left_out = copy(self._require(self._folder / path), into, trusted=self._trusted)
         return [left_out_warning(left_out)] if left_out else []
 
     def put(self, source: Path, path: str) -> None:
-        """Copy into the folder."""
+        """Copy a file or folder into the output folder."""
         self._require(self._folder)
         copy(source, self._folder / path, trusted=True)
 

@@ -24,7 +24,7 @@ _PICKED_PORTS = (range(20_000, 65_536), range(10_000, 20_000))
 PRIVATE_PORT = 2222
 MOST_IN_PRIVATE = 512
 _RPC = re.compile(rb"\binit_rpc\b|\bdistributed\.rpc\b")
-_MOST_OF_A_SCRIPT = 1 << 20  # bytes
+_LONGEST_SCRIPT = 1 << 20  # bytes
 _BETWEEN_WORDS = re.compile(r"[\s'\";&|()]+")
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
@@ -32,7 +32,10 @@ _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 def place(
     plan: Plan, site: Site, keep: Sequence[str] = (), *, hold: bool = True
 ) -> tuple[Placement, dict[ReplicaId, PortClaim]]:
-    """Place every replica on this machine; return the claims on the chosen ports, which are open if `hold`."""
+    """Place every replica on this machine; also return the claims on the chosen ports, closed unless `hold`.
+
+    `keep` are the addresses of an earlier placement, in the order of the plan, which are used again.
+    """
     base = place_helper(plan, site)
     hosts = dict.fromkeys((replica.id for replica in plan.replicas), HOST)
     claims: dict[ReplicaId, PortClaim] = {}
@@ -76,10 +79,10 @@ def place_helper(plan: Plan, site: Site) -> Place:
 
 
 def _private_hosts(plan: Plan) -> dict[ReplicaId, str]:
-    """Return addresses by position in the plan; every run and attempt uses the same ones, in separate networks."""
+    """Return an address for each replica, by its position in the plan; separate networks use the same addresses."""
     if len(plan.replicas) > MOST_IN_PRIVATE:
         raise InputError(
-            f"a private network has room for {MOST_IN_PRIVATE} replicas, and this run has {len(plan.replicas):,}",
+            f"a private network can have {MOST_IN_PRIVATE} replicas, and this run has {len(plan.replicas):,}",
             hint="leave out `network: private`",
         )
     numbers = enumerate(plan.replicas, start=1)
@@ -152,10 +155,11 @@ def _ephemeral_ports() -> range:
 
 
 def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int | None]:
-    """Return how many threads each replica may start: the CPUs that it claims, else a share of the rest.
+    """Return how many threads each replica may start: as many as CPUs that it claims, else a share of the other CPUs.
 
-    Replicas that do the same work share evenly. Those that do other work do not count: a parameter server waits while
-    workers compute, or computes while they wait. A single replica has no limit, nor have those that call torch's RPC.
+    Replicas that do the same work share the CPUs evenly. Replicas that do other work are not counted: a parameter
+    server waits while workers compute, or computes while they wait. None is no limit: for a single replica, and for
+    replicas that use torch's RPC.
     """
     computing = plan.replicas_of(*COMPUTING)
     left = cores - sum(each.resources.cpus or 0 for each in computing)
@@ -176,9 +180,9 @@ def _divide_cores(plan: Plan, cores: int, workdir: str) -> dict[ReplicaId, int |
 
 
 def _calling_rpc(plan: Plan, workdir: str) -> set[tuple[str, ...]]:
-    """Return the commands with a script that names torch's RPC, with which one replica computes while others wait.
+    """Return the commands with a script that uses torch's RPC: then one replica computes while others wait.
 
-    Such replicas often run one command, and decide by their rank what they do.
+    Such replicas often run the same command, and their rank decides what they do.
     """
     if plan.framework not in ("torch", "plain"):
         return set()
@@ -193,7 +197,7 @@ def _scripts(argv: tuple[str, ...]) -> Iterator[str]:
 
 def _names_rpc(script: Path) -> bool:
     try:
-        return bool(_RPC.search(read_regular(script, _MOST_OF_A_SCRIPT)))
+        return bool(_RPC.search(read_regular(script, _LONGEST_SCRIPT)))
     except (OSError, ValueError):
         return False
 

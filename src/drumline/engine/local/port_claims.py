@@ -19,7 +19,7 @@ class PortClaims:
         self._placed = claims
 
     def descriptors(self, launch: Launch) -> tuple[int, ...]:
-        """Return what a replica's keeper holds to keep its port; a restarted replica gets the port that it had.
+        """Return the descriptors that a replica's keeper inherits to keep its port; a restarted replica keeps its port.
 
         A claim that ended with an earlier supervisor is made again if the port is still free.
         """

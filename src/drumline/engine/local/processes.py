@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from drumline.engine.local.resource_claim import ResourceClaim
     from drumline.engine.local.warm.client import WarmProcesses
 
-_TRIES = 3  # with a fork server that is killed; then the replica cannot be started
+_TRIES = 3  # attempts to start a replica if the fork server ends each time
 
 
 class Processes:
@@ -48,7 +48,7 @@ class Processes:
     ) -> None:
         self._loop = loop
         self._report = report
-        self._starts: tuple[int, int] | None = None  # a pipe to which processes write before they become replicas
+        self._starts: tuple[int, int] | None = None  # a pipe; each process writes to it before it becomes a replica
         self._fork_server = ForkServer(loop)
         self._warm: WarmProcesses | None = None
         self._tasks = Tasks(loop)
@@ -68,11 +68,12 @@ class Processes:
         warm: WarmProcesses | None = None,
         resources: ResourceClaim | None = None,
     ) -> None:
-        """Start every replica that was not started before, and watch all; what happens to them is reported.
+        """Start every replica that was not started before, and watch all; report their starts and ends.
 
-        One that cannot be started is reported as EngineFailed. `env_of` is called only for replicas that start: a
-        supervisor that returned may lack the secrets of running ones. Replicas are forked from a warm process if one
-        is ready, or if waiting for it is faster with the CPUs of `resources`.
+        If a replica cannot be started, EngineFailed is reported. `env_of` is called only for replicas that start, since
+        a later supervisor may not have the secrets of those that run. `held` are the descriptors that the keeper of
+        each replica inherits. Replicas are forked from a warm process if one is ready, or if waiting for it is faster
+        with the CPUs of `resources`.
         """
         self._warm = warm
         wanted = {Incarnation(each.replica.id, each.attempt, each.incarnation): each for each in launches}
@@ -97,8 +98,8 @@ class Processes:
         self._tasks.begin(_close_after(copies, tasks))
 
     def prepare(self) -> None:
-        """Start the fork server, so that the first order does not wait for it."""
-        with suppress(OSError):  # the first order reports it
+        """Start the fork server, so that it is ready for the first order."""
+        with suppress(OSError):  # the first order reports the error
             self._fork_server.start()
 
     def stop(self, incarnations: Iterable[Incarnation], *, grace_seconds: float) -> None:
@@ -124,7 +125,7 @@ class Processes:
         return self._tracker.find(incarnation).has_begun
 
     def is_beginning(self, incarnation: Incarnation) -> bool:
-        """Return whether its keeper is still to be forked."""
+        """Return whether the keeper of an incarnation is not forked yet, but will be."""
         return self._tracker.find(incarnation).task is not None
 
     def traces(self) -> Iterator[Path]:
@@ -132,7 +133,7 @@ class Processes:
         return self._tracker.traces()
 
     def measured(self) -> Iterator[tuple[Incarnation, int | Trace]]:
-        """Yield running replicas with their keeper's pid, and those that ended since the last call with their trace."""
+        """Yield running replicas, with their keeper's pid, and those that ended since the last call with the trace."""
         for each in self._tracker:
             if each.take_measured():
                 if each.watched is not None and each.keeper:
@@ -141,7 +142,7 @@ class Processes:
                     yield each.id, each.trace
 
     def adopt(self, incarnations: Iterable[Incarnation]) -> None:
-        """Watch these and report their ends, also if an earlier supervisor started them."""
+        """Watch these incarnations and report their ends, also if an earlier supervisor started them."""
         self._keepers.adopt(self._tracker.ask(incarnations))
 
     def living(self) -> dict[Incarnation, int]:
@@ -182,7 +183,7 @@ class Processes:
         return "cold: the warm process has ended"
 
     async def _begin_from(self, forker: Forker, start: Start, note: str) -> bool:
-        """Order a keeper and watch it; return whether it has begun, or another keeper had begun before."""
+        """Order a keeper and watch it; return whether the replica has begun, by this keeper or an earlier one."""
         replica = start.replica
         try:
             pid = await self._starter.order(start, forker, self._open_starts(), note)
@@ -206,14 +207,14 @@ class Processes:
         return await replica.begins
 
     def _open_starts(self) -> int:
-        """Return the end of the pipe that keepers write to."""
+        """Return the end of the pipe to which keepers write; open the pipe if it is not open."""
         if self._starts is None:
             self._starts = os.pipe()
             self._loop.add_reader(self._starts[0], self._read_starts, self._starts[0], bytearray())
         return self._starts[1]
 
     def _read_starts(self, started: int, unread: bytearray) -> None:
-        """Read from the pipe which processes become replicas, and report their starts."""
+        """Read from the pipe which processes have become replicas, and report their starts."""
         *lines, unread[:] = (unread + os.read(started, 65536)).split(b"\n")
         for line in lines:
             name, pid, unlimited, note = json.loads(line)

@@ -26,7 +26,7 @@ _ANSWER_SECONDS = 30
 
 
 class WantedEnvironment(Record):
-    """The content of an environment of this machine, whether it is built or not."""
+    """An environment of this machine, built or not: its Python and requirements, and the folders to use."""
 
     root: str
     python: str
@@ -56,18 +56,18 @@ class RunPython:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return what keepers hold while replicas use the environment."""
+        """Return the descriptors that keepers inherit, so that the environment is not removed while replicas use it."""
         return () if self._lock is None else (self._lock,)
 
-    def is_there(self) -> bool:
-        """Return whether it is built; if so, lock it."""
+    def lock_if_built(self) -> bool:
+        """Return whether the environment is built; if so, lock it against removal."""
         if self._lock is None:
             self._lock = use(self._folder)
         return self._lock is not None
 
     def require(self) -> None:
         """Lock the environment and copy the runtime; raise EngineError if it is not built."""
-        if not self.is_there():
+        if not self.lock_if_built():
             raise EngineError(f"the environment {self._folder} is gone", hint="`drumline train` builds it again")
         self.copy_runtime()
 
@@ -81,7 +81,7 @@ class RunPython:
 
 
 def find_environment(environment: Environment, site: Site, environ: Mapping[str, str]) -> WantedEnvironment:
-    """Return the content of an environment on this machine; raise InputError if no Python fits."""
+    """Return the environment that a plan needs on this machine; raise InputError if no Python fits."""
     cache = site.cache or site.home / "cache"
     python = find_python(environment.pythons, site.directory, environ, site.python)
     return WantedEnvironment(str(cache / "environments"), python, environment.requirements, runtime_folder(site))
@@ -96,7 +96,11 @@ def runtime_folder(site: Site) -> str:
 def find_python(
     pythons: Sequence[str], directory: Path, environ: Mapping[str, str], default: Interpreter | None = None
 ) -> str:
-    """Return the first of these versions or paths that exists; `default` if it fits one of them or none is named."""
+    """Return the path of the Python for these versions or paths, which are in the order of preference.
+
+    It is the interpreter of `default` if that has one of the versions, or if none is named; else the first that exists.
+    Raise InputError if there is none.
+    """
     if not any("/" in wanted for wanted in pythons):
         version, base = _identify(default)
         if not pythons or any(_is(version, wanted) for wanted in pythons):
@@ -137,7 +141,7 @@ def copy_runtime(folder: str) -> None:
 
 
 def _identify(python: Interpreter | None) -> tuple[str, str]:
-    """Return the version of a Python and the interpreter that its environment is made from; drumline's own for None."""
+    """Return the version of a Python and the path of its base interpreter; for None, those of drumline's own Python."""
     if python and python.folder != str(Path(sys.executable).parent) and (answer := _ask(python.path)):
         return answer
     base = os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable)
@@ -174,7 +178,7 @@ def _candidates(version: str, environ: Mapping[str, str]) -> Iterator[str]:
 
 
 def _ask(path: str) -> tuple[str, str] | None:
-    """Return the version of an interpreter and its real path; None if it does not run, as a shim without a target."""
+    """Return the version and real path of an interpreter; None if it does not run, such as a shim without a target."""
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):
         answer = subprocess.run(
             [path, "-IS", "-c", _ASK], capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS

@@ -77,9 +77,10 @@ class LocalSession:
         return self._events
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Claim a port for every replica, unless the spec or an earlier placement names it, and its resources.
+        """Claim the resources of the plan, and a port for every replica without one in the spec or in `keep`.
 
-        In a private network each has an address of its own instead of a port.
+        `keep` are the addresses of an earlier placement. In a private network each replica has its own address, so that
+        no port is claimed. Raise MustWait if other runs hold the resources.
         """
         self._plan = plan
         all_begun = bool(keep) and all(self._running.has_begun(Incarnation(each.id, attempt)) for each in plan.replicas)
@@ -106,7 +107,7 @@ class LocalSession:
         argv: tuple[str, ...]
         env: Mapping[str, LaunchValue] = {}
         if plan.environment and python and helper == plan.environment.id:
-            if not self._running.has_begun(Incarnation(helper, 0, incarnation)) and python.is_there():
+            if not self._running.has_begun(Incarnation(helper, 0, incarnation)) and python.lock_if_built():
                 found = Exit(0, message=f"{python.wanted.folder} exists")
                 self._report(ReplicaExited(helper, 0, incarnation, found, self._loop.time()))
                 return
@@ -134,7 +135,7 @@ class LocalSession:
         server.start(plan, place, cache / "environments", self._environ)
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that have not been started before."""
+        """Start the replicas of these launches that were not started before."""
         if not launches:
             self._ports.close()
             return
@@ -157,11 +158,11 @@ class LocalSession:
             self._ports.close()
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Begin to stop these; each end is reported."""
+        """Begin to stop these incarnations, and return; each end is reported."""
         self._running.stop(incarnations, grace_seconds=grace_seconds)
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Measure each replica with all processes that it started; the usage of ended ones is in their traces."""
+        """Measure each running replica with all its processes; read the usage of ended ones from their traces."""
         from drumline.engine.local.exits import ended_usage  # noqa: PLC0415 - nothing is measured before it runs
 
         keepers, found = {}, []
@@ -175,7 +176,7 @@ class LocalSession:
         return found
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return the work of each replica, with all processes that it started."""
+        """Return the work of each replica, with that of all its processes."""
         from drumline.engine.local.activity import read_work_samples  # noqa: PLC0415 - not needed at the start
 
         return [
@@ -183,13 +184,13 @@ class LocalSession:
         ]
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Return the sockets of each replica, in its own network."""
+        """Return the sockets of each replica; with a private network, those in the replica's namespace."""
         from drumline.engine.local.sockets import read_sockets  # noqa: PLC0415 - only if the gang does not form
 
         return [*read_sockets(self._running.living())]
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have a child save the stacks by py-spy, or by Python itself."""
+        """Save the stacks of these incarnations by a child process, with py-spy or by Python itself."""
         from drumline.engine.local.stacks import find_targets, save_in_child  # noqa: PLC0415 - only if a run hangs
 
         self._running.adopt(incarnations)
@@ -197,7 +198,7 @@ class LocalSession:
         await save_in_child(targets, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
-        """Release what the run claimed on this machine, or its place in the queue."""
+        """Release the run's claims on this machine, or its place in the queue."""
         del forced
         self._ports.release()
         self._resources.release()
@@ -214,7 +215,7 @@ class LocalSession:
         return self._running.traces()
 
     async def _open_network(self, launches: Sequence[Launch]) -> Network:
-        """Make the network of these; keep the claimed ports if that is cancelled, since the start is repeated."""
+        """Make the network of these launches; if that is cancelled, keep the claimed ports: the start is repeated."""
         from drumline.engine.local.network import Network  # noqa: PLC0415  # only where it is asked for
 
         network = Network(self._run_dir, launches)
@@ -253,7 +254,7 @@ class LocalSession:
 
 
 def _secrets(plan: Plan) -> frozenset[str]:
-    """Return every variable that holds a secret: in a replica or preparation, and where they are launched."""
+    """Return the names of all variables with secrets: in replicas and preparations, and in the launching process."""
     envs = [*(each.env for each in plan.replicas), *(each.env for each in plan.preparations)]
     named = [(name, value) for env in envs for name, value in env.items() if isinstance(value, Secret)]
     return frozenset(variable for name, secret in named for variable in (name, secret.variable))

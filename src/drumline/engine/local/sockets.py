@@ -15,7 +15,7 @@ from drumline.run.rendezvous import Sockets
 
 
 def read_sockets(keepers: Mapping[Incarnation, int]) -> Iterator[Sockets]:
-    """Yield the sockets of each replica, of all processes below its keeper."""
+    """Yield the sockets of each replica: those of all processes below its keeper."""
     networks: dict[str, dict[str, TcpSocket]] = {}
     for which, tree in find_trees(keepers, read_stats()).items():
         own = [found for stat in tree for found in _sockets_of(stat.pid, networks)]
@@ -37,7 +37,7 @@ def _sockets_of(pid: int, networks: dict[str, dict[str, TcpSocket]]) -> Iterator
 
 
 def _address(text: str) -> str:
-    """Return `0100007F:4E21` as `127.0.0.1:20001`; the words of an address have this machine's byte order."""
+    """Return `0100007F:4E21` as `127.0.0.1:20001`; each 32 bits of an address have this machine's byte order."""
     host, _, port = text.rpartition(":")
     packed = b"".join(struct.pack("=I", int(host[at : at + 8], 16)) for at in range(0, len(host), 8))
     if len(packed) == 4:

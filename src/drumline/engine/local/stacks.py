@@ -1,7 +1,7 @@
 """The stacks of replicas on this machine, saved beside their logs by a child process.
 
-py-spy is used if it is installed and permitted: it does not disturb the replica. Otherwise, unless `gently`, Python
-is aborted, which makes it print the stacks of all threads and ends it.
+py-spy is used if it is installed and permitted: it does not disturb the replica. Otherwise, unless `gently` is set, the
+Python process is aborted by a signal: it prints the stacks of all threads and ends.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _MOMENT_SECONDS = 0.02
 
 
 class Target(Record):
-    """A replica to dump: the folder of its traces, and its processes, its own first."""
+    """A replica to dump: the folder of its traces, and the pids of its processes, the main process first."""
 
     folder: Path
     pids: tuple[int, ...]
 
 
 def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], wanted: Iterable[Incarnation]) -> list[Target]:
-    """Return those of these incarnations that run, with all their processes."""
+    """Return a target for each wanted incarnation that runs, with all its processes except shells."""
     found = find_trees({which: keepers[which] for which in wanted if which in keepers}, read_stats())
     return [
         Target(run_dir / which.folder, tuple(stat.pid for stat in tree if not _is_shell(stat.pid)))
@@ -54,14 +54,17 @@ def find_targets(run_dir: Path, keepers: Mapping[Incarnation, int], wanted: Iter
 
 
 def _is_shell(pid: int) -> bool:
-    """Return whether a process is a shell, or stands in for one below a warm process: it runs no Python."""
+    """Return whether a process is a shell, or takes the place of one below a warm process; neither runs Python code."""
     with suppress(OSError), open(f"{PROC}/{pid}/comm", "rb") as file:  # noqa: PTH123
         return file.read().strip() in _SHELLS
     return False
 
 
 async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
-    """Have a child save these; return when it is done, its time is over, or no child can be started."""
+    """Save the stacks of these targets by a child; return when it has ended or was killed after its time limit.
+
+    Return at once if no child can be started.
+    """
     words = [word for each in targets for word in (str(each.folder), ",".join(map(str, each.pids)))]
     try:
         child = start_python(__name__, "gently" if gently else "", *words)
@@ -78,14 +81,14 @@ async def save_in_child(targets: Sequence[Target], *, gently: bool) -> None:
 
 
 def main(gently: str, *words: str) -> None:
-    """Save the stacks of these targets, each given by two words: its folder and its pids."""
+    """Save the stacks of these targets, each given by two arguments: its folder and its pids."""
     named = zip(words[::2], words[1::2], strict=True)
     targets = [Target(Path(folder), tuple(map(int, filter(None, pids.split(","))))) for folder, pids in named]
     save_stacks(targets, find_spy(), gently=bool(gently), seconds=_STACKS_SECONDS)
 
 
 def save_stacks(targets: Sequence[Target], spy: str | None, *, gently: bool, seconds: float) -> None:
-    """Save the stacks of these in their trace folders; leave out targets that cannot be dumped."""
+    """Save the stacks of these targets in their trace folders; leave out targets that cannot be dumped."""
     deadline = time.monotonic() + seconds
     seen = {target: text for target in targets if spy and (text := _spy(spy, target, deadline))}
     for target, text in seen.items():
@@ -135,7 +138,7 @@ def _spy(spy: str, target: Target, deadline: float, *options: str) -> bytes:
 
 
 def _abort(targets: Sequence[Target]) -> None:
-    """Abort the Python processes of these, and save the stacks that they print into their logs."""
+    """Abort the Python processes of these targets, and save the stacks that they print into their logs."""
     sizes = {target: _size(target.folder / LOG) for target in targets}
     asked = [pid for target in targets for pid in _pythons(target)]
     for pid in asked:

@@ -22,12 +22,12 @@ from drumline.runtime.order import Descriptors, NextSupervisor, Order
 from drumline.runtime.private import make_folder, open_file
 
 _LONGEST_NOTE = 160
-_MOST_ASKED = 8  # shells that are run at once to find what they execute
+_MOST_ASKED = 8  # shell commands that are run at once to find what they execute
 _MOST_UNDER_WAY = 32  # orders without an answer; each uses some descriptors
 
 
 class Start(Record):
-    """A replica to start, the descriptors that its keeper holds, and the namespaces that it enters."""
+    """A replica to start, the descriptors that its keeper inherits, and those of the namespaces that it enters."""
 
     replica: LocalReplica
     launch: Launch
@@ -43,7 +43,7 @@ class DescriptorCopies:
         self._copies: dict[int, int] = {}
 
     def of(self, descriptors: Iterable[int]) -> tuple[int, ...]:
-        """Return copies of these; raise OSError if no descriptor is free."""
+        """Return copies of these descriptors; raise OSError if no descriptor is free."""
         for each in descriptors:
             if each not in self._copies:
                 self._copies[each] = os.dup(each)
@@ -76,9 +76,10 @@ class Starter:
         self._under_way = asyncio.Semaphore(_MOST_UNDER_WAY)
 
     async def order(self, start: Start, forker: Forker, news: int, note: str) -> int | None:
-        """Have a keeper forked and return its pid; None if this replica has begun before.
+        """Have a keeper forked and return its pid; None if this replica was started before.
 
-        Raise OSError if that fails, and ForkerLost if it is not known whether it was forked.
+        The keeper writes to the pipe `news` when the replica starts. Raise OSError if no keeper can be forked, and
+        ForkerLost if it is unknown whether one was.
         """
         async with self._under_way:
             with self._prepared(start, news, note) as prepared:
@@ -86,7 +87,7 @@ class Starter:
 
     @contextmanager
     def _prepared(self, start: Start, news: int, note: str) -> Iterator[tuple[Order, Descriptors] | None]:
-        """Lock the trace and open the log of a replica until its order is answered."""
+        """Lock the trace and open the log of a replica during the block; yield its order, None if it was started."""
         which, folder, launch = start.replica.id, start.replica.folder, start.launch
         make_folder(folder)
         trace = open_trace(start.replica.path)
@@ -119,8 +120,8 @@ class Starter:
 class WarmChooser:
     """Chooses warm processes for replicas that start together.
 
-    They wait for a warm process that is not ready if that is faster with these `cpus`, or if `cpus` is None. Otherwise
-    they start cold, and the warm process is prepared for the next start.
+    If their warm process is not ready, they wait for it if that is faster with these `cpus`, or if `cpus` is None.
+    Otherwise they start cold, and the warm process is prepared for the next start.
     """
 
     def __init__(self, warm: WarmProcesses, replicas: int, cpus: float | None) -> None:

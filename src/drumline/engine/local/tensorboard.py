@@ -47,7 +47,7 @@ class Server:
         self._report = report
 
     def resume(self) -> bool:
-        """Watch a TensorBoard that was started before, also by an earlier supervisor; return False if there is none."""
+        """Watch a TensorBoard that was started before, even by an earlier supervisor; return False if there is none."""
         if not self._running.has_begun(self._incarnation):
             return False
         self._running.adopt([self._incarnation])
@@ -56,7 +56,7 @@ class Server:
         return True
 
     def start(self, plan: Plan, place: Place, root: Path, environ: Mapping[str, str]) -> None:
-        """Start it; its address is reported when it answers."""
+        """Start TensorBoard; report its address when it answers."""
         claim = claim_extra_port(plan)
         try:
             make_folder(self._folder)
@@ -82,7 +82,7 @@ class Server:
 
 
 def _answers(port: int) -> bool:
-    """Return whether a process listens on this port; it is claimed, so that is TensorBoard."""
+    """Return whether a process listens on this port; since drumline holds the port, it can only be TensorBoard."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.settimeout(0.05)
         return probe.connect_ex((HOST, port)) == 0

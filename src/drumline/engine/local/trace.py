@@ -23,7 +23,7 @@ _RESERVED = b"\n" * 1024
 _MOST_BYTES = 1 << 16  # to read
 
 # A cgroup is full a few pages below its limit, since the kernel allocates several at a time.
-_ALL = 0.95
+_FULL_SHARE = 0.95
 
 
 _LATEST = 1e11  # a later time is invalid
@@ -79,7 +79,7 @@ class Trace(Record):
     note: str = ""  # `warm`, or why it was started cold
 
     def is_running(self, boot: str) -> bool:
-        """Return whether the process is of this boot and runs."""
+        """Return whether the process runs; False for a trace of another boot."""
         return self.pid is not None and self.exit is None and self.boot == boot and start_ticks(self.pid) == self.ticks
 
 
@@ -163,7 +163,10 @@ def _exit(known: Mapping[str, Any]) -> Exit:
 
 
 def describe_out_of_memory(known: Mapping[str, Any]) -> tuple[str, bool]:
-    """Return a message if the keeper recorded that memory ran out, with the numbers; and whether it did."""
+    """Return a message with the used memory and the limit, and True, if the keeper recorded that memory ran out.
+
+    Otherwise return an empty message and False.
+    """
     if "out_of_memory" not in known:
         return "", False
     used, limit = (int(text) if text.isdecimal() else None for text in known["out_of_memory"])
@@ -171,7 +174,7 @@ def describe_out_of_memory(known: Mapping[str, Any]) -> tuple[str, bool]:
         return "out of memory", True
     if used is None:  # the kernel does not record the peak
         return f"out of memory: its limit is {size(limit)}", True
-    if used >= limit * _ALL:
+    if used >= limit * _FULL_SHARE:
         return f"out of memory: it used {size(used)}, all of its limit", True
-    # A kill counts in the own cgroup also if the limit of a larger one around it was reached.
+    # The kernel counts a kill in the cgroup of the process even if the limit of a larger cgroup was reached.
     return f"out of memory: it used {size(used)} of its limit of {size(limit)}, and no more was available", True

@@ -30,7 +30,7 @@ EXACT_PAUSES_UNWATCHED = 200
 
 
 class _SharedMemory(Record):
-    """The share of a tree's memory that remains when shared pages count once, when it was measured, and the cost."""
+    """How a process tree shares memory: the ratio below, when it was measured, and how long the measurement took."""
 
     ratio: float = 1.0  # proportional memory divided by the sum of resident memory
     processes: int = 0
@@ -43,7 +43,7 @@ class UsageSampler:
 
     def __init__(self, loop: AbstractEventLoop) -> None:
         self._sharing: dict[Incarnation, _SharedMemory] = {}
-        self.gpu_shares: dict[Incarnation, float] = {}  # the last measurement, if known
+        self.gpu_shares: dict[Incarnation, float] = {}  # of the last measurement; unknown ones are left out
         self._machine_bytes = find_memory()
         self._is_initial = is_initial_pid_namespace()
         self._loop = loop

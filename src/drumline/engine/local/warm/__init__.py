@@ -1,1 +1,1 @@
-"""Replicas that need not start an interpreter and import a framework: forked from a process that did."""
+"""Fork replicas from warm processes, which have started an interpreter and imported the framework already."""

@@ -10,5 +10,5 @@ _FASTER_WARM = frozenset({"tensorflow"})
 
 
 def is_worth_waiting(framework: str, replicas: int, cpus: float) -> bool:
-    """Return whether so many replicas start sooner if one process imports the framework for all of them."""
+    """Return whether this number of replicas starts sooner if one process imports the framework for all of them."""
     return framework in _FASTER_WARM or cpus < _CPUS_PER_REPLICA * replicas

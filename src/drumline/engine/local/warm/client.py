@@ -31,12 +31,12 @@ FOREGROUND, BACKGROUND = "foreground", "background"  # whether replicas wait for
 READY = "ready"  # in the folder of a warm process, which holds a lock on it while it serves
 PREPARING = "the warm process is still importing"
 _ENDED = "the warm process has ended"
-# Longer than the import of any framework on a busy machine. Replicas that waited as long start cold.
+# Longer than the import of any framework on a busy machine. Replicas that have waited for this time start cold.
 IMPORT_SECONDS = 120.0
-# For this time cold replicas import before a warm process starts. At the lowest priority it slowed four
-# replicas of torch on eight cores down by 7 to 11 %.
+# The delay before a warm process starts, in which cold replicas finish their imports. Without it, a warm process at the
+# lowest priority slowed four replicas of torch on eight cores down by 7 to 11 %.
 COME_UP_SECONDS = 5.0
-# A warm process that is ready answers in milliseconds. One that is stopped does not answer.
+# A warm process that is ready answers in milliseconds. A process that is stopped by a signal does not answer.
 HELLO_SECONDS = 5.0
 _RETRY_SECONDS = 0.005
 
@@ -59,16 +59,16 @@ class WarmSettings(Record):
     modules: tuple[str, ...]
     keep_seconds: float
     own: frozenset[str]  # variables that belong to one run or replica
-    secrets: frozenset[str] = frozenset()  # variables that no warm process is given
+    secrets: frozenset[str] = frozenset()  # variables that no warm process gets
 
 
 async def make_warm_request(
     kind: WarmSettings, argv: Sequence[str], env: Mapping[str, str], workdir: str
 ) -> WarmRequest:
-    """Return what to fork a replica from; raise NotWarm if it has to start cold.
+    """Return the warm process and the command for a replica; raise NotWarm if the replica has to start cold.
 
-    The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read
-    one when it is imported; if there are secrets, the replica imports it.
+    The warm process outlives the run, so it gets none of the run's secrets. A module that the spec names might read a
+    secret when it is imported; so if there are secrets, the replica imports the module, not the warm process.
     """
     executed = await resolve_shell(argv, env, workdir)
     command = read_command(executed.argv, executed.env, executed.workdir)
@@ -99,7 +99,7 @@ class WarmProcesses:
 
     @property
     def pids(self) -> set[int]:
-        """Return the pids of those that this process started."""
+        """Return the pids of the warm processes that this process started."""
         return {each.pid for each in self._known.values() if each.pid is not None}
 
     def is_ready(self, request: WarmRequest) -> bool:
@@ -110,7 +110,7 @@ class WarmProcesses:
         return process.is_ready
 
     def prepare(self, request: WarmRequest) -> None:
-        """Start a warm process at low priority a while later, when the replicas that start now have imported."""
+        """Start a warm process at low priority after COME_UP_SECONDS, when the starting replicas have imported."""
         if request.key not in self._later:
             self._later[request.key] = request
             self._loop.call_later(COME_UP_SECONDS, self._start, request.key)
@@ -118,7 +118,7 @@ class WarmProcesses:
     async def open(self, request: WarmRequest, *, waits: bool) -> Forker:
         """Return a forker for this request once its warm process is ready; raise NotWarm if that fails.
 
-        Unless it `waits`, a warm process that is not ready is a failure too.
+        Without `waits`, NotWarm is also raised if the warm process is not ready.
         """
         process = self._find(request, waits=waits)
         await process.wait_ready(request, waits=waits)
@@ -136,7 +136,7 @@ class WarmProcesses:
         return process
 
     def close(self) -> None:
-        """Close the connections; the processes stay for the next run, and those still to be started are started."""
+        """Close the connections; the processes stay for the next run, and those that are scheduled start now."""
         if self.kind.keep_seconds > 0:
             for key in list(self._later):
                 self._start(key)
@@ -171,11 +171,11 @@ class _WarmProcess:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether it has answered or failed, or is ready to answer."""
+        """Return whether the process has answered or failed, or is ready to answer."""
         return self._names is not None or bool(self._refused) or serves(self._folder)
 
     async def wait_ready(self, request: WarmRequest, *, waits: bool) -> None:
-        """Return when replicas can be forked for this request; raise NotWarm if they cannot."""
+        """Wait until replicas can be forked for this request; raise NotWarm if they cannot."""
         self._waits = waits
         while self._names is None and not self._refused:
             greeting, is_ready = self._greeting, serves(self._folder)
@@ -195,7 +195,7 @@ class _WarmProcess:
         check_shadows(request.command, request.workdir, self._names)
 
     async def fork(self, request: WarmRequest, order: Order, descriptors: Descriptors) -> int:
-        """Have a replica forked that becomes the command of this request, see Forker."""
+        """Have a replica forked that runs the command of this request, see Forker."""
         if self._connection is None:
             raise ForkerLost
         executed = request.executed
@@ -211,7 +211,7 @@ class _WarmProcess:
             self._connection.close()
 
     def _connect(self) -> None:
-        """Connect to the process, or start it, and send hello; do nothing while another supervisor starts it."""
+        """Connect to the process, or start it, and send `hello`; do nothing while another supervisor starts it."""
         self._connection = self._answer = None
         try:
             connection = connect(self._folder / "socket", waits=False) or self._start()
@@ -220,11 +220,14 @@ class _WarmProcess:
             return
         if connection:
             self._connection = OrderConnection(connection, self._loop)
-            # Sent at once, so that the process stays if this run ends now.
+            # Sent at once, so that the process stays for the next run even if this one ends now.
             self._answer = self._connection.ask("", {"do": "hello", "keep": self._kind.keep_seconds})
 
     async def _greet(self, *, is_first: bool) -> None:
-        """Record what the process has loaded, or why nothing can be forked from it; start another one if it ends."""
+        """Record the modules that the process has loaded, or why nothing can be forked from it.
+
+        If the process ends or its files have changed, connect to a new one.
+        """
         while self._connection is None and not self._refused and not self._is_closed:
             await asyncio.sleep(_RETRY_SECONDS)
             self._connect()
@@ -274,7 +277,7 @@ class _WarmProcess:
         return connection
 
     def _open_lock(self) -> int:
-        """Open the lock file for starting a process here; an earlier process may remove the folder meanwhile."""
+        """Open the lock file that is held while a process starts; an earlier process may remove it meanwhile."""
         while True:
             for folder in (self._folder.parent, self._folder):
                 folder.mkdir(mode=0o700, exist_ok=True)

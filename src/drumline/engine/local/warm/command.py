@@ -1,4 +1,4 @@
-"""Read a replica's command, which a warm process can run if it is Python with a script or a module."""
+"""Read a replica's command. A warm process can run it if it is Python with a script or a module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from drumline.record import Record
 
 _PYTHON = re.compile(r"python[0-9.]*")
-# Options that a warm process can be started with. Others make Python do something else.
+# Options of Python with which a warm process can be started. Other options make Python do something else.
 _PLAIN_OPTIONS = re.compile(r"-[uBObdqsv]+")
 _OPTIONS_WITH_VALUE = ("-W", "-X")
 _EXECUTES = re.compile(rb'#!/bin/sh\nexec ([^\n]+) "\$@"\n')  # a script that only executes another program
@@ -45,7 +45,7 @@ def read_command(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> C
 
 
 def _split(words: Sequence[str]) -> tuple[tuple[str, ...], list[str]]:
-    """Split words into Python's options and what follows them."""
+    """Split the arguments of Python into its options, and the script or module with its arguments."""
     options: list[str] = []
     rest = list(words)
     while rest:
@@ -65,7 +65,7 @@ def _find_interpreter(name: str, env: Mapping[str, str], workdir: str) -> str:
     with open(path, "rb") as file:  # noqa: PTH123
         head = file.read(4096)
     if head.startswith(b"#!"):
-        executed = _EXECUTES.fullmatch(head)  # an agent makes one on a host that has `python3` and no `python`
+        executed = _EXECUTES.fullmatch(head)  # an agent writes one on a host that has `python3` and no `python`
         words = shlex.split(os.fsdecode(executed[1])) if executed else []
         if len(words) == 1 and os.path.isabs(words[0]):  # noqa: PTH117
             return _find_interpreter(words[0], env, workdir)

@@ -1,4 +1,4 @@
-"""The key of a warm process: its interpreter, environment, and what it inherits from the system."""
+"""The key of a warm process: a digest of its interpreter, its environment, and the properties that it inherits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from drumline.engine.local.forker import limit_names
 from drumline.engine.local.warm.command import Command, NotWarm
 
-# The code of a warm process: another version of drumline starts another one.
+# The files of a warm process's code: a version of drumline with other files starts another warm process.
 _OWN_FILES = (
     "warm.py",
     "keeper.py",
@@ -65,12 +65,12 @@ def is_of_one_replica(name: str, own: Collection[str]) -> bool:
 
 
 def _is_drumlines(name: str) -> bool:
-    """Return whether drumline sets it for each replica; DRUMLINE_RUNTIME is the same for all."""
+    """Return whether drumline sets a variable for each replica; DRUMLINE_RUNTIME is the same for all."""
     return name.startswith(("DRUMLINE_", "DATA_DIR")) and name != "DRUMLINE_RUNTIME"
 
 
 def make_key(command: Command, framework: str, modules: Collection[str], env: Mapping[str, str], warm_file: str) -> str:
-    """Return the key of the warm process with all these properties."""
+    """Return the key of the warm process for these properties, and those that this process passes on to it."""
     parts = [
         command.interpreter,
         _stamp(command.interpreter),

@@ -20,7 +20,8 @@ from drumline.runtime.unix import connect, peer_of, send_request
 
 _ANSWER_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
-_PREPARING_SECONDS = 0.2  # one that is importing does not answer; one of an older drumline has no `ready` file
+# For a warm process without a `ready` file: it is importing and does not answer, or it is of an older drumline.
+_PREPARING_SECONDS = 0.2
 
 
 class LocalWarmPool:
@@ -30,11 +31,11 @@ class LocalWarmPool:
         self._home = home
 
     def processes(self) -> Sequence[WarmProcess]:
-        """Return all, including those that are still importing."""
+        """Return all warm processes, including those that are still importing."""
         return tuple(list_warm_processes(self._home))
 
     def stop(self, keys: Sequence[str]) -> int:
-        """Stop these, or all, and return how many there were; replicas run on."""
+        """Stop the warm processes with these keys, or all; return how many have ended. Replicas run on."""
         return stop_warm_processes(self._home, *keys)
 
 
@@ -62,7 +63,7 @@ def list_warm_processes(home: Path) -> Iterator[WarmProcess]:
 
 
 def stop_warm_processes(home: Path, *keys: str) -> int:
-    """Stop these, or all; return how many there were when they have ended. Replicas run on."""
+    """Stop the warm processes with these keys, or all; return how many have ended. Replicas run on."""
     ended = 0
     for folder in _folders(home):
         if keys and folder.name not in keys:
@@ -108,9 +109,9 @@ def _words(pid: int) -> list[str]:
 
 
 def _end(folder: Path) -> bool:
-    """Stop the warm process of a folder: by a request, or by KILL if it does not answer.
+    """Stop the warm process of a folder: by a request, or by KILL if it does not answer; return whether there was one.
 
-    While it is being started, the process that starts it is at the other end of the socket; wait for that.
+    While a supervisor is starting it, the socket belongs to the supervisor; wait until the warm process has it.
     """
     deadline = time.monotonic() + _ANSWER_SECONDS
     while time.monotonic() < deadline:

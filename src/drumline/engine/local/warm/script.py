@@ -15,7 +15,7 @@ _IMPORTS = {
     "plain": (),
 }
 _IMPORT = re.compile(rb"^[ \t]*(?:import[ \t]+([\w., \t]+)|from[ \t]+(\.*[\w.]*)[ \t]+import)", re.MULTILINE)
-# Variables that a framework, or a library below it, reads when it is imported.
+# Variables that a framework, or a library that it uses, reads when it is imported.
 _READ_AT_IMPORT = re.compile(
     r"(TF|XLA|JAX|KERAS|TORCH[A-Z]*|PYTORCH|CUDA|CUBLAS|CUDNN|NVIDIA|NCCL|GLOO|GRPC|OMP|GOMP|KMP|MKL|OPENBLAS|BLIS|NUMEXPR|"
     r"ONEDNN|DNNL|HF|TRANSFORMERS|TOKENIZERS|LD|DYLD|MALLOC|ABSL|TPU|AOT[A-Z]*|INDUCTOR|TRITON|SYMPY)_[A-Z0-9_]+|PYTHON[A-Z]+"
@@ -29,7 +29,7 @@ _SETS = re.compile(
     rb"""(?:environ\s*\[|environ\.(?:setdefault|update)\(|putenv\()\s*[{]?\s*f?["']?([A-Za-z_][A-Za-z0-9_]*)"""
     rb"""(?:["']\]\s*=\s*["']([^"'{\\\n]*)["'][ \t]*(?=[\n#]))?"""
 )
-# Importing a framework may draw random numbers: JAX draws from numpy, and TensorFlow from `random`.
+# The import of a framework may draw random numbers: JAX draws from numpy, and TensorFlow from `random`.
 _SEEDS = re.compile(rb"\b(?:\w+_)?seed(?:_\w+)?\(")
 _MOST_FILES = 200
 
@@ -37,8 +37,9 @@ _MOST_FILES = 200
 def inspect_script(command: Command, framework: str, modules: Collection[str], workdir: str) -> dict[str, str]:
     """Return the variables that a script sets before it imports its framework, with their values.
 
-    The warm process also imports `modules`. Files that the script imports from its own folder are inspected too. Raise
-    NotWarm for a script that reads `sys.modules`, or that sets such a variable in any other way.
+    Only variables that the framework reads at import count. The warm process also imports `modules`. Files that the
+    script imports from its own folder are inspected too. Raise NotWarm for a script that uses `sys.modules`, or that
+    sets such a variable elsewhere or to a value that is not a plain string.
     """
     wanted = {name.encode() for name in _IMPORTS[framework]}
     uses = not wanted
@@ -78,7 +79,7 @@ def check_secrets(names: Collection[str], framework: str) -> None:
 def derived(
     assigned: Iterable[tuple[str, frozenset[str]]], is_private: Callable[[str], bool], framework: str
 ) -> frozenset[str]:
-    """Return the variables to which a shell command assigns values of private variables.
+    """Return the variables to which a shell command assigns values of private variables, directly or indirectly.
 
     Raise NotWarm for one that a framework may read when it is imported.
     """
@@ -93,7 +94,7 @@ def derived(
 
 
 def credentials(names: Collection[str]) -> frozenset[str]:
-    """Return those of these variables that seem to hold secrets, and that no framework reads when it is imported."""
+    """Return those of `names` that look like names of secrets, and that no framework reads when it is imported."""
     return frozenset(name for name in names if _CREDENTIAL.fullmatch(name.upper()) and not _is_read_at_import(name))
 
 
@@ -137,7 +138,7 @@ def _texts(command: Command, workdir: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _folder(command: Command, workdir: str) -> str:
-    """Return the folder that Python puts first on its path."""
+    """Return the folder that Python puts first in `sys.path`."""
     if command.module:
         return workdir
     return os.path.dirname(os.path.realpath(os.path.join(workdir, command.path)))  # noqa: PTH118, PTH120

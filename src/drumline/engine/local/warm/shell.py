@@ -1,7 +1,8 @@
-"""Find what a shell command that only starts Python executes: the arguments, variables and folder of that process.
+"""Find the arguments, variables and folder of the Python process that a shell command starts.
 
-The shell command is not interpreted here. It is checked to consist of parts without side effects; then the shell runs
-it with another program in front of Python, and the arguments and variables of that program are read.
+This is done only for a command that does nothing else. The command is not interpreted here: after a check that it
+consists of parts without side effects, the shell runs it with another program in front of Python, and the arguments and
+variables of that program are read.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _ANSWER_SECONDS = 5.0
 
 
 class Executed(Record):
-    """The process that a command executes in the end: its arguments, variables and folder.
+    """The process that a command becomes in the end: its arguments, variables and folder.
 
     `parent` has the arguments of the shell that stays its parent; empty if there is no such shell.
     `assigned` has the variables that the shell command sets, in order, each with those that its value may come from.
@@ -86,7 +87,7 @@ class _ShellCommand(Record):
 
 
 async def resolve_shell(argv: Sequence[str], env: Mapping[str, str], workdir: str) -> Executed:
-    """Return what a command executes in the end; raise NotWarm for a shell that does more than start Python."""
+    """Return the process that a command becomes in the end; raise NotWarm for a shell that does anything else."""
     name = os.path.basename(argv[0])  # noqa: PTH119
     if name not in _SHELLS:
         return Executed(tuple(argv), env, workdir)
@@ -122,7 +123,7 @@ def _check_environment(env: Mapping[str, str], kind: str) -> None:
 
 
 def _check_path(path: str, kind: str) -> None:
-    """Raise NotWarm if a shell may find another Python than `find_program`, or bash would spell it differently."""
+    """Raise NotWarm if a shell may find another Python than `find_program`, or if bash spells its path differently."""
     if not path:
         raise NotWarm("PATH is not set")
     if kind == "bash" and any(not os.path.isabs(folder) for folder in path.split(os.pathsep)):  # noqa: PTH117
@@ -144,7 +145,7 @@ def _find_line(argv: Sequence[str], name: str) -> int:
 
 
 def _read_line(line: str, name: str) -> _ShellCommand:
-    """Return where Python begins in a shell command, and what it assigns; raise NotWarm for anything else."""
+    """Return where Python begins in a shell command, and the assigned variables; raise NotWarm if it does more."""
     *before, last = _split(line, name) or [[]]
     assigned = _read_preparation(before, name)
     while last and _ASSIGNMENT.match(last[0][0]):
@@ -157,7 +158,7 @@ def _read_line(line: str, name: str) -> _ShellCommand:
 
 
 def _read_preparation(commands: Sequence[_Command], name: str) -> list[tuple[str, frozenset[str]]]:
-    """Return what these commands assign; raise NotWarm if one of them does anything else."""
+    """Return the variables that these commands assign, with their sources; raise NotWarm if one does anything else."""
     assigned: list[tuple[str, frozenset[str]]] = []
     for command in commands:
         words = [text for text, _ in command]
@@ -205,9 +206,9 @@ def _sources(assignment: str) -> tuple[str, frozenset[str]]:
 
 
 async def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> tuple[Executed, bool]:
-    """Run a shell command with another program in front of Python; return what that program was started with.
+    """Run a shell command with another program in front of Python; return the arguments and variables of Python.
 
-    Also return whether the shell stays its parent.
+    Also return whether the shell stays the parent of that program.
     """
     try:
         process = subprocess.Popen(
@@ -243,7 +244,7 @@ async def _ask(file: str, argv: Sequence[str], env: Mapping[str, str], workdir: 
 
 
 async def _first_line(process: subprocess.Popen[bytes]) -> bytes:
-    """Return the first output of a shell: its own, or the pid that the program in front of Python prints."""
+    """Return the first line of a shell's output: its own, or the pid that the program in front of Python prints."""
     assert process.stdin
     assert process.stdout
     with suppress(BrokenPipeError):
@@ -259,7 +260,7 @@ async def _first_line(process: subprocess.Popen[bytes]) -> bytes:
 
 
 def _read_process(pid: int) -> Executed:
-    """Return what a process was started with, without the words of the program in front of Python."""
+    """Return the arguments, variables and folder of a process, without the words of the program in front of Python."""
     words = _read_strings(pid, "cmdline")
     if words[: len(_PROGRAM_WORDS)] != [*_PROGRAM_WORDS] or len(words) == len(_PROGRAM_WORDS):
         raise NotWarm("its shell runs something else")
@@ -274,7 +275,7 @@ def _read_strings(pid: int, name: str) -> list[str]:
 
 
 def _with_path_of_command(executed: Executed) -> Mapping[str, str]:
-    """Return the variables of a command, with `_` as bash sets it: the file that it executes."""
+    """Return the variables of a command, with `_` as bash sets it: the path of the executed file."""
     name, env = executed.argv[0], executed.env
     if env.get("_") != _PROGRAM:
         return env
