@@ -17,21 +17,24 @@ class Prepare(Record):
 
 
 class Start(Record):
-    """Place and start all replicas as this attempt; `incarnations` has the numbers of those that are not 0."""
+    """Place and start all replicas as this attempt; `incarnations` has the incarnation numbers other than 0."""
 
     attempt: int
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({})
 
 
 class Stop(Record):
-    """Stop these: TERM, the grace, KILL, the whole process tree of each."""
+    """Stop these incarnations with their whole process trees: send TERM, and KILL after the grace."""
 
     incarnations: tuple[Incarnation, ...]
     grace_seconds: float
 
 
 class TakeStacks(Record):
-    """Save the stacks of these replicas before they are stopped, even if that disturbs them; report StacksTaken."""
+    """Save the stacks of these replicas before they are stopped, and report StacksTaken.
+
+    Saving may disturb a replica, or even end it.
+    """
 
     attempt: int
     incarnations: tuple[Incarnation, ...]
@@ -44,7 +47,7 @@ class Serve(Record):
 
 
 class SetTimer(Record):
-    """Report TimerFired after `seconds`, unless the attempt has ended; `run` starts at the run's first event."""
+    """Report TimerFired after `seconds`, unless the attempt has ended; the timer `run` counts from the first event."""
 
     timer: str
     attempt: int
@@ -59,7 +62,7 @@ class ChooseDelay(Record):
 
 
 class Finish(Record):
-    """Complete the run: none of its processes is left."""
+    """End the supervision of the run: none of its processes is left."""
 
     ending: Ending
 

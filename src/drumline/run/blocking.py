@@ -1,4 +1,4 @@
-"""Find the replica that blocks a gang without progress: the one that does not wait where the others wait."""
+"""Find the replica that blocks a gang without progress: it does not wait where the other replicas wait."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.words import listed
 
 _MOST_NAMED = 4
 
-# Where frameworks wait for other replicas: file and function of a frame; `function` is the name that is shown.
+# Frames (file and function) in which frameworks wait for other replicas; the group `function` is the displayed name.
 _WAITS = (
     re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py (?P<function>[a-z]\w*)$"),
     re.compile(r"/torch/nn/parallel/distributed\.py (?P<function>DistributedDataParallel)\b"),
@@ -28,12 +28,13 @@ _WAITS = (
     re.compile(r"/tensorflow/python/distribute/(?P<function>multi_worker_util|remote)\.py\b"),
 )
 _UNNAMED_CALL = "a step of TensorFlow"
-# A thread in these functions certainly waits, even if it is busy; in the others above it may also compute.
+# A thread in one of these functions certainly waits, even if it uses the processor. In the other functions of _WAITS it
+# may also compute.
 _CERTAIN_WAITS = re.compile(r"/torch/distributed/(?:distributed_c10d|rendezvous)\.py ")
 _NATIVE_WAITS = re.compile(r"\b(?:c10d|gloo)::|\bnccl[A-Z]\w*|\bMPI_[A-Z]\w*|\bxla::cpu::Gloo")
 _SERVES = re.compile(r"/(?:server_lib\.py (?:Server\.)?join|socketserver\.py .*serve_forever)$")
 
-# Names of compiled functions as users know them.
+# The Python names of compiled functions.
 _CALLS = {
     "time_sleep": "sleep",
     "lock_PyThread_acquire_lock": "Lock.acquire",
@@ -51,14 +52,17 @@ class ActivityKind(Enum):
     """What a replica does, according to its stacks."""
 
     WAITS = auto()  # for other replicas
-    SERVES = auto()
-    ELSEWHERE = auto()
-    STOPPED = auto()
-    UNKNOWN = auto()
+    SERVES = auto()  # requests of other replicas, as a ps does
+    ELSEWHERE = auto()  # it executes other code
+    STOPPED = auto()  # its process is stopped by a signal
+    UNKNOWN = auto()  # it has no stacks
 
 
 class Activity(Record):
-    """What a replica does, in which function, and where in the user's code; `is_certain` if it cannot be computing."""
+    """What a replica does, in which function, and at which line of the user's code.
+
+    `is_certain` is true if the replica certainly waits, and does not compute.
+    """
 
     kind: ActivityKind
     function: str = ""
@@ -89,7 +93,7 @@ def read_activity(text: str, *, is_stopped: bool = False) -> Activity:
 
 
 def all_wait(activities: Mapping[ReplicaId, Activity]) -> bool:
-    """Return whether it is certain that every replica waits for others or is stopped, even if it is busy."""
+    """Return whether every replica certainly waits for others, serves or is stopped, and at least one waits."""
     gang = [each for name, each in activities.items() if name.role != "evaluator"]
     waits = [each for each in gang if each.kind is ActivityKind.WAITS and each.is_certain]
     return bool(waits) and all(
@@ -98,13 +102,13 @@ def all_wait(activities: Mapping[ReplicaId, Activity]) -> bool:
 
 
 def find_blocking_replica(activities: Mapping[ReplicaId, Activity]) -> Diagnosis:
-    """Return the replica for which the others wait: one that is stopped, or executes other code, or has no stacks."""
+    """Return the replica for which the others wait: it is stopped, or executes other code, or has no stacks."""
     trains = {name: each for name, each in activities.items() if name.role != "evaluator"}
     computing = {name: each for name, each in trains.items() if each.kind is not ActivityKind.SERVES}
     waits = [name for name, each in computing.items() if each.kind is ActivityKind.WAITS]
     for kind in (ActivityKind.STOPPED, ActivityKind.ELSEWHERE, ActivityKind.UNKNOWN):
         found = [name for name, each in computing.items() if each.kind is kind]
-        # A chief without stacks may be waiting for replicas that serve it.
+        # A chief without stacks may be waiting for workers and ps, which are in `trains`.
         alone = len(trains if kind is ActivityKind.UNKNOWN else computing) == 1
         if found and (waits or kind is ActivityKind.STOPPED or alone):
             return Diagnosis(found[0], _describe_blocking(found, waits, computing))
@@ -151,7 +155,10 @@ def _describe(activity: Activity) -> str:
 
 
 def _waiting_call(thread: Thread) -> tuple[str, bool]:
-    """Return the outermost known function in which a thread waits for others, and whether it certainly waits."""
+    """Return the outermost known function in which a thread waits for others, and whether it certainly waits.
+
+    The function is empty if the thread does not wait.
+    """
     function, is_certain = "", False
     for frame in thread.frames:
         name = _qualified_name(frame)
@@ -179,7 +186,7 @@ def _call(thread: Thread) -> str:
 
 
 def _place(thread: Thread) -> str:
-    """Return file and line of the innermost frame of user code, else of any Python code."""
+    """Return `train.py:12`, the innermost frame of user code, else of any Python code; empty if there is none."""
     of_python = [frame for frame in thread.frames if not frame.is_native]
     own = (frame for frame in of_python if not _NOT_USER_CODE.search(frame.file))
     frame = next(own, of_python[0] if of_python else None)

@@ -9,14 +9,14 @@ from drumline.run.decision import AttemptEnded, Decision, ReplicasJudged, Reviva
 from drumline.run.event import AttemptPlaced, Event
 from drumline.run.state import Phase
 
-# The names by which renamed events are stored: a version that does not know a name ignores the event.
+# Events that were renamed keep their old names in the journal, since older versions ignore events with unknown names.
 _STORED_NAMES = {"GangHung": "LineHung"}
 _EVENTS: dict[str, Any] = {_STORED_NAMES.get(kind.__name__, kind.__name__): kind for kind in get_args(Event)}
 _DECISIONS: dict[str, Any] = {kind.__name__: kind for kind in get_args(Decision)}
 
 
 def event_to_data(event: Event | Decision) -> dict[str, object]:
-    """Return an event as JSON data, its kind first; fields with a default that never changes are left out."""
+    """Return an event as JSON data, beginning with its kind; a field with an empty default is left out if it has it."""
     name = type(event).__name__
     return {"event": _STORED_NAMES.get(name, name), **cast("dict[str, object]", to_data(event))}
 
@@ -24,8 +24,8 @@ def event_to_data(event: Event | Decision) -> dict[str, object]:
 def event_from_data(data: dict[str, Any], *, tolerant: bool = False) -> Event:
     """Return the event in this data; raise ValueError if this version does not know it.
 
-    A `tolerant` reader ignores unknown fields: a newer version may add fields that are safe to ignore, and adds a new
-    kind of event for what is not.
+    A `tolerant` reader ignores unknown fields: a newer version adds only fields that are safe to ignore to an existing
+    kind of event, and adds a new kind of event for everything else.
     """
     event: Event = _read(_EVENTS, data, tolerant=tolerant)
     if isinstance(event, AttemptPlaced) and not event.addresses:

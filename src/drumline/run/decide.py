@@ -1,4 +1,4 @@
-"""Decide what the exit of a replica means for its run, in whatever order exits are reported."""
+"""Decide what the exit of a replica means for its run. The result does not depend on the order of the reports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from drumline.run.verdict import ended_state, ending_on_request, find_cause, jud
 
 
 def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool = True) -> RunState:
-    """Return the state of a run that continues, after the exit of a replica; perhaps with an ending."""
+    """Return the state after an exit in an attempt without a decided ending; the exit may decide it.
+
+    With `may_return` false, the replica is not restarted by itself.
+    """
     name = event.replica
     if stopped := exit_of_stopped(plan, state, event):
         return stopped
@@ -34,10 +37,10 @@ def decide_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return
 
 
 def decide_late_exit(plan: Plan, before: RunState, late: ReplicaExited) -> RunState:
-    """Return the state after an exit that happened before the one that decided, but was reported after it.
+    """Return the state after an exit that happened before the deciding exit, but was reported after it.
 
-    A new supervisor learns of exits in any order. The first exit decides, not the first report; a replica that finished
-    before the user stopped the run has finished.
+    A new supervisor receives exits in any order. The first exit decides, not the first report. A replica that finished
+    before the user stopped the run counts as finished.
     """
     asked_at = before.ending.at_seconds if before.ending and before.ending.phase is Phase.KILLED else None
     ends = [late]
@@ -54,10 +57,10 @@ def decide_late_exit(plan: Plan, before: RunState, late: ReplicaExited) -> RunSt
     if before.ending and asked_at is not None:
         ending = ending_on_request(state.ending or before.ending, asked_at, before.ending.reason)
         state = state.replace(ending=ending)
-    if state.ending is None:  # the decision stays as it was
+    if state.ending is None:  # the late exit does not change the decision
         state = state.replace(ending=before.ending)
     if state.ending is None:
         raise AssertionError("an exit is late only after the ending was decided")
     judged = {end.replica: judge_exit(state.ending, end) for end in ends}
-    # Replicas that were told to stop get no more time to end by themselves.
+    # Replicas that are being stopped already get no more time to end by themselves.
     return state.with_replicas({**state.replicas, **judged}).replace(lingering=state.lingering and before.lingering)

@@ -1,4 +1,4 @@
-"""Decisions upon events, recorded with them, so that a reader needs neither the plan nor a policy.
+"""Decisions about events, recorded with them, so that a reader needs neither the plan nor a policy.
 
 `run.machine` makes decisions, in the supervisor only; `run.fold` applies them to a state.
 """
@@ -9,7 +9,7 @@ from drumline.run.event import Cause, Evidence
 
 
 class Verdict(Record):
-    """What the end of a replica counts as."""
+    """The phase and reason that a replica gets after its end."""
 
     replica: ReplicaId
     phase: str
@@ -17,7 +17,7 @@ class Verdict(Record):
 
 
 class ReplicasJudged(Record):
-    """The phases and reasons of replicas that ended; the gang survives the end of those in `forgiven`."""
+    """The phases and reasons of replicas that ended; the ends of the replicas in `forgiven` do not end the attempt."""
 
     verdicts: tuple[Verdict, ...]
     forgiven: tuple[ReplicaId, ...] = ()
@@ -30,21 +30,21 @@ class GangStarted(Record):
 
 
 class AttemptEnded(Record):
-    """The outcome of the attempt is decided; the remaining replicas are stopped. A later one corrects it."""
+    """The outcome of the attempt is decided; the remaining replicas are stopped. A later AttemptEnded corrects it."""
 
     attempt: int
     phase: str
     reason: str = ""
     cause: Cause | None = None
-    evidence: Evidence | None = None  # what the log of the cause says
-    message: str = ""  # the cause in words, as it is shown
+    evidence: Evidence | None = None  # from the log of the replica that is the cause
+    message: str = ""  # the cause as a sentence for users
     at_seconds: float | None = None  # when the deciding event happened; None if no later report can change the decision
     awaits_stacks: bool = False  # no replica is stopped before all stacks are saved
-    lingers: bool = False  # it has succeeded; the remaining replicas may end by themselves for a while
+    lingers: bool = False  # the run has succeeded; the remaining replicas get time to end by themselves
 
 
 class GraceEnded(Record):
-    """The time in which remaining replicas may end by themselves is over."""
+    """The time that the remaining replicas had to end by themselves is over."""
 
     attempt: int
 
@@ -53,10 +53,10 @@ class RestartChosen(Record):
     """All replicas start again as this attempt."""
 
     attempt: int
-    failure: str  # the class, which has a restart budget
-    number: int  # of the restarts of that class
-    budget: int
-    is_delayed: bool = False  # DelayChosen says for how long
+    failure: str  # the class of the failure; each class has its own restart budget
+    number: int  # number of this restart in its class, from 1
+    budget: int  # number of restarts that the class allows
+    is_delayed: bool = False  # DelayChosen has the delay
 
 
 class RevivalChosen(Record):
@@ -64,8 +64,8 @@ class RevivalChosen(Record):
 
     replicas: tuple[ReplicaId, ...]
     cause: Cause
-    number: int  # of the restarts of that class
-    budget: int
+    number: int  # number of this restart in its failure class, from 1
+    budget: int  # number of restarts that the class allows
     at_seconds: float  # when the cause happened
     is_delayed: bool = False
 
@@ -94,7 +94,7 @@ class RunEnded(Record):
 
     phase: str
     reason: str = ""
-    message: str = ""  # why, as it is shown
+    message: str = ""  # the cause as a sentence for users
 
 
 Decision = (

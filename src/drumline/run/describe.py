@@ -1,4 +1,4 @@
-"""Causes, restarts and waits of a run, in words."""
+"""Describe the causes, restarts and waits of a run for users."""
 
 from __future__ import annotations
 

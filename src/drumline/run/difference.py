@@ -19,9 +19,9 @@ from drumline.run.state import Ending, RunState
 
 
 def decisions_between(folded: RunState, judged: RunState, replica: ReplicaId | None = None) -> Iterator[Decision]:
-    """Yield the decisions that lead from `folded` to `judged`, in the same phase and attempt.
+    """Yield the decisions that lead from the state `folded` to the state `judged`, in the same phase and attempt.
 
-    With `replica`, only that replica is compared: comparing thousands at each exit takes too long.
+    With `replica`, only that replica is compared: comparing thousands of replicas at each exit takes too long.
     """
     verdicts = tuple(_verdicts(folded, judged, judged.all_states if replica is None else (replica,)))
     forgiven = judged.forgiven[len(folded.forgiven) :]

@@ -17,21 +17,21 @@ from drumline.run.success import can_fail_run
 
 
 class Fault(StrEnum):
-    """What can be injected into a replica from outside."""
+    """A fault that can be injected into a replica from outside."""
 
-    KILL = "kill"  # it ends at once, as after KILL by the kernel or an administrator
-    TERM = "term"  # it is asked to end, as by a host that is preempted
-    PAUSE = "pause"  # it is stopped, and does not end
-    CUT = "net-cut"  # it computes without a network
+    KILL = "kill"  # the replica gets KILL, as from the kernel or an administrator
+    TERM = "term"  # the replica gets TERM, as on a host that is preempted
+    PAUSE = "pause"  # the replica gets STOP: it does not run and does not end
+    CUT = "net-cut"  # the replica runs without a network
 
 
 class Outcome(Record):
-    """The state of a run after the fault, as far as it is known; times by the clock of events."""
+    """The state of a run after the fault, as far as it is known; times are seconds by the clock of events."""
 
-    noticed_at: float | None = None  # the run noticed a failure
-    cleared_at: float | None = None  # no process was left that had to end
-    cause: Cause | None = None  # as the run names it
-    attempt: int = 0  # that is under way now
+    noticed_at: float | None = None  # when a failure was recorded
+    cleared_at: float | None = None  # when no process was left that had to end
+    cause: Cause | None = None  # the recorded cause
+    attempt: int = 0  # the current attempt
     phase: Phase = Phase.RUNNING
     is_running: bool = False  # all replicas that the run needs are running again
 
@@ -42,7 +42,10 @@ class Outcome(Record):
 
 
 def default_target(plan: Plan) -> ReplicaId:
-    """Return the replica that gets the fault if none is named: the last worker that is not chief, else the last one."""
+    """Return the replica that gets the fault if the user names none.
+
+    This is the last worker that is not the chief, else the last replica.
+    """
     workers = [replica.id for replica in plan.replicas if replica.id.role in COMPUTING and replica.id != plan.chief]
     return workers[-1] if workers else plan.replicas[-1].id
 
@@ -54,12 +57,12 @@ def follow_outcome(plan: Plan, before: RunState, target: ReplicaId, entries: Ite
         at_seconds, event = entry.since_boot, entry.event
         earlier = state
         folded = fold_entry(earlier, event, entry.decisions)
-        state, own = folded.state, folded.before_restart
+        state, before_restart = folded.state, folded.before_restart
         restarted = state.attempt != earlier.attempt
         is_target_exit = (
             isinstance(event, ReplicaExited) and event.replica == target and event.attempt == before.attempt
         )
-        if found.noticed_at is None and (own.ending or is_target_exit):
+        if found.noticed_at is None and (before_restart.ending or is_target_exit):
             found = found.replace(noticed_at=at_seconds)
         returned = len(state.revivals) > len(before.revivals) and not state.reviving
         if found.cleared_at is None and (restarted or returned or state.phase.is_final):
@@ -75,7 +78,7 @@ def follow_outcome(plan: Plan, before: RunState, target: ReplicaId, entries: Ite
 
 
 def check_cause(outcome: Outcome, target: ReplicaId, fault: Fault) -> str:
-    """Return what is wrong with the cause that the run names; empty if it names the target and the fault."""
+    """Return what is wrong with the recorded cause; empty if it names the target and fits the fault."""
     cause = outcome.cause
     if cause is None:
         return f"no cause is named; the fault was in {target}"
@@ -103,7 +106,7 @@ def _cause_of_exit(plan: Plan, event: ReplicaExited) -> Cause | None:
 
 
 def _cause(state: RunState, before: RunState) -> Cause | None:
-    """Return the first cause that was named since `before`."""
+    """Return the first cause that was recorded after the state `before`."""
     if len(state.revivals) > len(before.revivals):
         return state.revivals[len(before.revivals)].cause
     if len(state.causes) > len(before.causes):

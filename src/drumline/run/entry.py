@@ -6,10 +6,10 @@ from drumline.run.event import Event
 
 
 class Entry(Record):
-    """An event with its decisions, when it was recorded (UTC), and the same by the monotonic clock of the boot."""
+    """An event with its decisions, and when it was recorded, by two clocks."""
 
-    at: float
-    since_boot: float
-    boot: str
+    at: float  # seconds since 1970 (UTC)
+    since_boot: float  # seconds of the monotonic clock
+    boot: str  # id of the boot to which `since_boot` belongs
     event: Event
     decisions: tuple[Decision, ...] = ()

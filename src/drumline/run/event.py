@@ -1,6 +1,6 @@
-"""Events of a run: facts, each with the identity of what it is about.
+"""Events of a run: facts, each with the replica, attempt or incarnation that it concerns.
 
-Times in events are seconds of one monotonic clock; what is shown to users is the time of the journal's entry.
+Times in events are seconds of one monotonic clock. Users are shown the time of the journal's entry instead.
 """
 
 from drumline.plan.types import ReplicaId
@@ -13,37 +13,37 @@ class Exit(Record):
     code: int | None = None
     signal: int | None = None
     message: str = ""
-    out_of_memory: bool = False  # the kernel ended it, or a process of it, when memory ran out
-    reason: str = ""  # what ended it, in one word, where an engine knows that it did not end by itself
+    out_of_memory: bool = False  # the kernel killed the process, or one of its children, because memory ran out
+    reason: str = ""  # one word, such as `Evicted`, if the engine knows that the process was ended from outside
 
     @property
     def ok(self) -> bool:
-        """Return whether it succeeded; a process that was made to end did not, whatever its exit code."""
+        """Return whether the process succeeded; one that was ended from outside did not, whatever its exit code."""
         return self.code == 0 and not self.reason
 
     @property
     def seen(self) -> bool:
-        """Return whether its end was observed."""
+        """Return whether the end of the process was observed."""
         return self.code is not None or self.signal is not None
 
 
 class Evidence(Record):
     """What the last lines of a replica's log report about its end."""
 
-    said: str  # `ValueError: bad row`, or what it reports of a peer
-    reports: str = ""  # that a peer is `gone`, `silent` or `absent`; empty if it failed by itself
-    blames: tuple[ReplicaId, ...] = ()  # the peers that it names
+    said: str  # the error, `ValueError: bad row`, or a description of the report about a peer
+    reports: str = ""  # the reported state of a peer: `gone`, `silent` or `absent`; empty if the replica itself failed
+    blames: tuple[ReplicaId, ...] = ()  # the peers that the report names
 
 
 class Cause(Record):
-    """The first failure of an attempt, which explains the others: which replica, how it ended, and of which class."""
+    """The first failure of an attempt, which explains the others: the replica, its exit, and the failure class."""
 
-    replica: ReplicaId | None
+    replica: ReplicaId | None  # None if no single replica is the cause
     attempt: int
     exit: Exit
-    failure: str  # a class of failure, as restart budgets name it
-    reason: str
-    said: str = ""  # the exception that ended it, in a line
+    failure: str  # the failure class; restart budgets have the same names
+    reason: str  # a machine-readable word
+    said: str = ""  # the exception that ended the replica, in one line
 
 
 class RunAccepted(Record):
@@ -58,7 +58,7 @@ class AttemptPlaced(Record):
 
 
 class AttemptDelayed(Record):
-    """This attempt waits for resources; the message states which, and the runs before it in the queue."""
+    """This attempt waits for resources; the message names them, and the runs before it in the queue."""
 
     attempt: int
     message: str
@@ -77,22 +77,25 @@ class ReplicaStarted(Record):
     attempt: int
     incarnation: int = 0
     pid: int | None = None
-    note: str = ""  # how it was started, if that is worth showing
+    note: str = ""  # how it was started, as text for users; empty if there is nothing to mention
 
 
 class ReplicaWaits(Record):
-    """A replica cannot start yet; the message states why. Reported once per change; empty: it no longer waits."""
+    """A replica cannot start yet; the message states why, and is empty if the replica no longer waits.
+
+    Reported once per change.
+    """
 
     replica: ReplicaId
     attempt: int
     incarnation: int = 0
-    reason: str = ""  # the same in one word
+    reason: str = ""  # the message as one machine-readable word
     message: str = ""
-    is_fatal: bool = False  # it will never start
+    is_fatal: bool = False  # the replica will never start
 
 
 class ReplicaExited(Record):
-    """A replica has ended, and nothing of it is left."""
+    """A replica has ended, and none of its processes is left."""
 
     replica: ReplicaId
     attempt: int
@@ -103,7 +106,7 @@ class ReplicaExited(Record):
 
 
 class FirstStepTaken(Record):
-    """An attempt has taken a step, according to one of its replicas; the step is None if it is not known."""
+    """An attempt has taken its first step, according to this replica; `step` is None if its number is not known."""
 
     attempt: int
     replica: ReplicaId
@@ -119,14 +122,14 @@ class GangHung(Record):
 
 
 class StepsStalled(Record):
-    """No step was taken for longer than earlier steps explain; the last step, its time, and what stacks show."""
+    """No step was taken for much longer than between any two earlier steps."""
 
     attempt: int
-    step: int | None
-    at_seconds: float
-    seconds: float  # without a step, when this was detected
-    replica: ReplicaId | None = None  # the one that does not wait where the others wait
-    message: str = ""
+    step: int | None  # the last step
+    at_seconds: float  # when the last step was taken
+    seconds: float  # time since the last step when the stall was detected
+    replica: ReplicaId | None = None  # the replica that blocks the others, according to the stacks
+    message: str = ""  # what the stacks show
 
 
 class StepsResumed(Record):
@@ -138,7 +141,7 @@ class StepsResumed(Record):
 
 
 class RendezvousFailed(Record):
-    """The replicas have not found each other; which one is missing, and its address."""
+    """The replicas have not found each other; the message names the missing replica and its address."""
 
     attempt: int
     replica: ReplicaId | None
@@ -146,7 +149,7 @@ class RendezvousFailed(Record):
 
 
 class StacksTaken(Record):
-    """The stacks of all replicas are saved; which replica blocks the others according to them."""
+    """The stacks of all replicas are saved; `replica` blocks the others according to them."""
 
     attempt: int
     replica: ReplicaId | None = None
@@ -158,16 +161,16 @@ class CauseNamed(Record):
 
     attempt: int
     cause: Cause
-    message: str  # the cause in words, as it is shown
+    message: str  # the cause as a sentence for users
     is_correction: bool = False
 
 
 class StopRequested(Record):
-    """The run is to end; what happened before `at_seconds` is decided first, even if it is reported later."""
+    """The run is to end; exits before `at_seconds` count as before the request, even if they are reported later."""
 
-    force: bool = False
+    force: bool = False  # without a grace
     at_seconds: float = 0.0
-    preempted: bool = False  # by the system that needs its resources, and not by its user
+    preempted: bool = False  # requested by the system, which needs the resources, and not by the user
 
 
 class ResumeRequested(Record):
@@ -189,26 +192,26 @@ class DelayChosen(Record):
 
 
 class EngineFailed(Record):
-    """The engine could not do what was asked of it."""
+    """The engine could not perform an action."""
 
     attempt: int
     message: str
 
 
 class EngineWarned(Record):
-    """The engine does what was asked, but not all of it, or not as a user may expect."""
+    """The engine performs an action, but only in part, or not as a user may expect; the message states how."""
 
     attempt: int
     message: str
 
 
 class ProjectCarried(Record):
-    """The project is copied to where the replicas run."""
+    """The project is copied to the machines on which the replicas run."""
 
     files: int
     size_bytes: int
-    hosts: int = 0  # that got a copy; 0 in a cluster
-    sent_bytes: int | None = None  # to all of them, where they had parts of it already
+    hosts: int = 0  # number of hosts with a copy; 0 in a cluster
+    sent_bytes: int | None = None  # to all hosts together; less than their copies where hosts had files already
 
 
 class SummariesFound(Record):
@@ -222,10 +225,10 @@ class TensorBoardServed(Record):
 
 
 class SupervisorReturned(Record):
-    """A new supervisor took over: started by a keeper, the `number`th time of `most`, or by a command if that is 0."""
+    """A new supervisor took over; it was started by a keeper, or by a command if `number` is 0."""
 
-    number: int = 0
-    most: int = 0
+    number: int = 0  # how many supervisors keepers have started so far, including this one
+    most: int = 0  # how many supervisors keepers start at most
 
 
 Event = (

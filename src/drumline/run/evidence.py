@@ -1,7 +1,7 @@
-"""Read from the end of a log whether the replica failed by itself, or reports that a peer is gone, and which.
+"""Read from the end of a log whether the replica failed by itself, or reports that a certain peer is gone.
 
-The patterns are messages of TensorFlow, torch and JAX as they were collected (tests/cascades). A replica that only
-reports on a peer is not the cause.
+The patterns match messages of TensorFlow, torch and JAX that were collected from real runs (tests/cascades). A replica
+that only reports a peer is not the cause.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from drumline.run.progress import Piece, read_piece
 from drumline.words import clip
 
 TAIL_BYTES = 1 << 16
-_LONGEST = 200  # characters of an error that is shown
-_LAST_LINES = 120  # of a log, in which a report without an exception counts
+_LONGEST = 200  # characters of an error; longer ones are clipped
+_LAST_LINES = 120  # a report of a peer without an exception counts only in these last lines of a log
 
-# What is reported of a peer, how that is shown, and its pattern; the first match is the most specific.
+# The reported state of a peer, its description for users, and the pattern; more specific patterns come first.
 _REPORTS = (
     ("silent", "a peer stopped sending heartbeats", r"stopped sending heartbeats|heartbeat timeout"),
     ("silent", "no answer to its heartbeats", r"Deadline Exceeded\s+RPC: /\S+/Heartbeat"),
@@ -38,7 +38,7 @@ _REPORTS = (
     ("gone", "another task died", r"distributed service detected fatal errors"),
     ("gone", "a collective was aborted", r"Collective ops is aborted by"),
 )
-# A text without any of these has no report; tested first, since most logs have none.
+# A text with none of these words has no report. They are searched before the patterns, since most logs have no report.
 _WORDS = (
     "heartbeat", "barrier", "clients joined", "registertask", "timed out", "nccl", "watchdog", "connection ",
     "failed to connect", "socket closed", "broken pipe", "coordination service", "distributed service",
@@ -62,7 +62,7 @@ _ADDRESS = re.compile(r"(?P<host>\[[0-9a-f:]+\]|(?<![\w.-])[\w.-]++)(?::|, )(?P<
 
 
 class Peers(Record):
-    """Which replicas ranks, addresses and the leader are."""
+    """The replicas to which ranks, addresses and the leader in a log of the replica `me` refer."""
 
     me: ReplicaId
     ranks: Sequence[ReplicaId] = ()
@@ -71,7 +71,7 @@ class Peers(Record):
 
 
 def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
-    """Return what the end of a log says about the end of its replica; None if it says nothing."""
+    """Return the evidence that the end of a log has about the end of its replica; None if it has none."""
     lines = text_lines(tail)
     chain = closing_exception(lines)
     around = "\n".join(lines[-_LAST_LINES:])
@@ -86,7 +86,7 @@ def read_evidence(tail: bytes, peers: Peers) -> Evidence | None:
 
 
 def closing_exception(lines: Sequence[str]) -> Chain | None:
-    """Return the exception that ended a script: the last one, without those that were raised while it ended."""
+    """Return the exception that ended a script: the last one before the exceptions that were raised while it ended."""
     chains = find_raised(lines)
     raised = [chain for chain in chains if not chain.is_fatal]
     if not raised:
@@ -103,13 +103,13 @@ def closing_exception(lines: Sequence[str]) -> Chain | None:
 
 
 def _own_error(chain: Chain) -> Evidence | None:
-    """Return the error itself; None for an abort, which has no message, and which also prints stacks on request."""
+    """Return the exception as evidence; None for an abort, which has no message and may be a request for stacks."""
     said = chain.raised[-1].sentence if chain.raised[-1].text != "Fatal Python error: Aborted" else ""
     return Evidence(clip(said, _LONGEST)) if said else None
 
 
 def _peer_report(text: str) -> tuple[str, str] | None:
-    """Return what a text reports of a peer: the kind, and how it is shown."""
+    """Return the state of a peer that a text reports (`gone`, `silent` or `absent`), and its description for users."""
     lowered = text.lower()
     if not any(word in lowered for word in _WORDS):
         return None

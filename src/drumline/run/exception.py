@@ -10,13 +10,13 @@ from drumline.record import Record
 from drumline.run.progress import CONTROL
 from drumline.words import clip, count
 
-_MOST_FRAMES = 8  # of user code, in one traceback
-_MOST_LINES = 6  # of a message
-_MOST_SOURCE = 3  # lines of a frame
-_LONGEST = 500  # characters of a line that is shown
-_LONGEST_LINE = 4000  # of one that is read
+_MOST_FRAMES = 8  # frames of user code that are shown of one traceback
+_MOST_LINES = 6  # lines of a message that are shown
+_MOST_SOURCE = 3  # source lines of a frame that are shown
+_LONGEST = 500  # characters of a line that are shown
+_LONGEST_LINE = 4000  # characters of a line that are read
 
-_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")  # which torch puts in front of each line
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]:(?: |$)")  # torch puts it in front of each line
 _HEADS = ("Traceback (most recent call last):", "Fatal Python error: ")
 _FRAME = re.compile(r' +File "(?P<path>[^"]*)", line (?P<line>\d{1,9}),? in (?P<name>.*)')
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")
@@ -36,7 +36,7 @@ _NOISE = re.compile(
     r"|\s*:?(?:UNKNOWN:Error received from peer|\{\"created\")|\s*\[\[\{\{node|\d+ derived errors ignored|\s+\(\d+\) "
     r"|The error could be from a previous operation|Original stack trace|\d+ root error\(s\) found|^\s+File \"|\s*$"
 )
-# Not within a run of blanks: every blank would be a place to begin.
+# A match does not begin within a run of blanks: trying each blank would take quadratic time.
 _TAILS = re.compile(r"(?<!\s)\s*+(?:\[Op:\w+\](?: name:.*)?$|\[\[\{\{node .*$|\[type\.googleapis\.com/.*$)")
 
 
@@ -50,13 +50,13 @@ class Frame(Record):
 
     @property
     def package(self) -> str | None:
-        """Return the library that it belongs to; None for user code."""
+        """Return the library to which the frame belongs; None for user code."""
         found = _LIBRARY.search(self.path)
         return None if found is None else (found["package"] or "Python").removesuffix(".py")
 
 
 class Raised(Record):
-    """One exception as it was printed: its frames, and its message with the type."""
+    """One printed exception: its frames, and its message, which begins with the type."""
 
     frames: tuple[Frame, ...]
     message: tuple[str, ...]
@@ -75,25 +75,25 @@ class Raised(Record):
 
 
 class Chain(Record):
-    """An exception after those that led to it, and the lines on which the first and the last of them begin."""
+    """An exception and the exceptions that led to it, oldest first."""
 
     raised: tuple[Raised, ...]
-    first: int
-    last: int
+    first: int  # number of the line on which the first exception begins
+    last: int  # number of the line on which the last exception begins
 
     @property
     def text(self) -> str:
-        """Return types and messages of all of them."""
+        """Return the types and messages of all exceptions."""
         return "\n".join(each.text for each in self.raised)
 
     @property
     def is_fatal(self) -> bool:
-        """Return whether the interpreter itself was ended by a signal."""
+        """Return whether a signal ended the interpreter, as a segmentation fault does."""
         return self.raised[-1].text.startswith("Fatal Python error: ")
 
 
 def text_lines(tail: bytes) -> list[str]:
-    """Return the lines of a log's end as a terminal would show them at last, without colours."""
+    """Return the lines of the end of a log without colours; of overwritten lines only the last state is returned."""
     text = tail.decode(errors="replace")
     states = "\n".join(line.rstrip().rpartition("\r")[2] for line in text.split("\n"))
     lines = [line[:_LONGEST_LINE].rstrip() for line in CONTROL.sub("", states).split("\n")]
@@ -101,7 +101,7 @@ def text_lines(tail: bytes) -> list[str]:
 
 
 def find_raised(lines: Sequence[str]) -> list[Chain]:
-    """Return the exceptions that were printed, in this order, each after those that led to it."""
+    """Return the printed exceptions in their order; an exception and those that led to it are one chain."""
     starts = [number for number, line in enumerate(lines) if line.startswith(_HEADS)]
     chains: list[Chain] = []
     for start, end in pairwise((*starts, len(lines))):
@@ -149,7 +149,7 @@ def _message(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _shorten_message(message: Iterable[str]) -> list[str]:
-    """Return the lines of a message without graphs of operations and where they were defined."""
+    """Return the lines of a message without TensorFlow's lists of operations and of their definitions."""
     kept: list[str] = []
     for number, line in enumerate(message):
         if len(kept) > _MOST_LINES:
@@ -185,7 +185,7 @@ def trim_traceback(chain: Chain) -> list[str]:
 
 def _trim_frames(frames: Sequence[Frame]) -> list[str]:
     frames = [frame for frame in frames if not _OUR_OWN.search(frame.path)]
-    while frames and frames[0].package in ("Python", "drumline"):  # what runs the script
+    while frames and frames[0].package in ("Python", "drumline"):  # the frames that run the script
         frames = frames[1:]
     own = [number for number, frame in enumerate(frames) if frame.package is None]
     kept = {*own[:2], *own[2 - _MOST_FRAMES :]} if own else set(range(len(frames))[-2:])

@@ -14,7 +14,7 @@ _FROM_OUTSIDE = (Signals.SIGHUP, Signals.SIGINT, Signals.SIGQUIT, Signals.SIGKIL
 _CODES_FROM_OUTSIDE = tuple(128 + number for number in _FROM_OUTSIDE)
 _CANNOT_EXECUTE = {126: "the command cannot be executed", 127: "the command was not found"}
 
-# Failure classes of ends that were caused by a cluster or a host.
+# The failure class of each reason that an engine gives for an exit; such an exit is not the fault of the script.
 _CLASS_OF_REASON = {
     "Evicted": "preempted",
     "Displaced": "preempted",
@@ -42,13 +42,13 @@ def describe_exit(exit_: Exit) -> str:
     return f"{words}; {exit_.message}" if exit_.message else words
 
 
-def describe_end(exit_: Exit, said: str) -> str:
+def describe_end(exit_: Exit, exception: str) -> str:
     """Return the exit and the exception that ended the process: `exit code 1, ValueError: bad row`."""
-    return f"{describe_exit(exit_)}, {said}" if said else describe_exit(exit_)
+    return f"{describe_exit(exit_)}, {exception}" if exception else describe_exit(exit_)
 
 
 def failure_class(exit_: Exit, framework: str) -> str:
-    """Return the failure class of an exit, which has a restart budget."""
+    """Return the failure class of an exit. Each class has its own restart budget."""
     if ran_out_of_memory(exit_):
         return "out_of_memory"
     if exit_.reason in _CLASS_OF_REASON:
@@ -72,17 +72,17 @@ def reason_of(exit_: Exit) -> str:
 
 
 def lost_with_machine(exit_: Exit) -> bool:
-    """Return whether it ended because its machine is gone."""
+    """Return whether the process ended because its machine is gone."""
     return exit_.reason in ("HostLost", "NodeLost")
 
 
 def ran_out_of_memory(exit_: Exit) -> bool:
-    """Return whether it failed because memory ran out; not if only a child did and it succeeded."""
+    """Return whether the process failed because memory ran out; false if only a child failed and it succeeded."""
     return exit_.out_of_memory and not exit_.ok
 
 
 def failed_by_itself(exit_: Exit, framework: str = "tensorflow") -> bool:
-    """Return whether it failed by itself, and was not ended from outside."""
+    """Return whether the process failed by itself, and was not ended from outside."""
     if ran_out_of_memory(exit_):
         return True
     if exit_.reason:
@@ -95,12 +95,12 @@ def failed_by_itself(exit_: Exit, framework: str = "tensorflow") -> bool:
 
 
 def _saved_and_exited(exit_: Exit, framework: str) -> bool:
-    """Return whether it saved and exited on request, as TensorFlow does."""
+    """Return whether TensorFlow saved a checkpoint on request and exited with its special code."""
     return framework == "tensorflow" and exit_.code == SAVED_CODE
 
 
 def _describe_signal(number: int, *, known: bool = False) -> str:
-    """Return `killed by signal 9 (KILL)`; empty for an unknown signal that must be `known`."""
+    """Return `killed by signal 9 (KILL)`; with `known`, return an empty text for a number that is no signal."""
     try:
         return f"killed by signal {number} ({Signals(number).name.removeprefix('SIG')})"
     except ValueError:

@@ -16,7 +16,10 @@ from drumline.run.state import NOT_STARTED, Ending, Phase, ReplicaState, Revival
 
 
 class Folded(Record):
-    """The state after an event and its decisions, and the state before the restart among them, if there is one."""
+    """The state after an event and its decisions, and the state before the restart that these include.
+
+    Without a restart, both are the same state.
+    """
 
     state: RunState
     before_restart: RunState
@@ -76,7 +79,7 @@ def _after_event(state: RunState, event: Event) -> RunState:
         case events.StopRequested():
             return state.replace(forced=state.forced or event.force, stacks_due=False)
         case events.TimerFired():
-            return _time_over(state, event)
+            return _timer_fired(state, event)
         case events.DelayChosen():
             waits = state.holding or state.phase is Phase.RESTARTING
             return state if state.ending or not waits or state.delay_seconds is not None else _delay(state, event)
@@ -85,7 +88,7 @@ def _after_event(state: RunState, event: Event) -> RunState:
         case events.TensorBoardServed():
             return state.replace(tensorboard_address=event.address)
         case events.RoomFound() | events.GangHung() | events.RendezvousFailed() | events.EngineFailed():
-            return state  # only the decisions upon it change the state
+            return state  # only the decisions that are recorded with it change the state
         case events.SummariesFound() | events.ProjectCarried() | events.ResumeRequested():
             return state
         case _:
@@ -108,9 +111,9 @@ def _after_decision(state: RunState, event: Decision) -> RunState:
         case decisions.RestartChosen():
             return _restarted(state, event)
         case decisions.RevivalChosen():
-            return _reviving(state, event)
+            return _restarting_alone(state, event)
         case decisions.ReplicasRevived():
-            return _revived(state, event)
+            return _restarted_alone(state, event)
         case decisions.RunWarned():
             return state.with_warning(event.message)
         case decisions.TensorBoardRequested():
@@ -145,7 +148,10 @@ def _placed(state: RunState) -> RunState:
 
 
 def _delayed(state: RunState, event: events.AttemptDelayed) -> RunState:
-    """Return the state while it waits; also after a placement that was not used before its supervisor was killed."""
+    """Return the state of a run that waits for resources.
+
+    This also happens in STARTING: the supervisor was killed after the placement, and its successor has to wait.
+    """
     if state.ending or state.phase not in (Phase.PENDING, Phase.STARTING):
         return state
     return _all(state.replace(phase=Phase.PENDING, waits=event.message), ReplicaState())
@@ -170,12 +176,12 @@ def _exited(state: RunState, event: events.ReplicaExited) -> RunState:
     return _pending(state) if prepared else state
 
 
-def _time_over(state: RunState, event: events.TimerFired) -> RunState:
+def _timer_fired(state: RunState, event: events.TimerFired) -> RunState:
     match event.timer:
         case "delay" if state.phase is Phase.RESTARTING and state.ending is None:
             return _pending(state)
         case "old":
-            return state.replace(is_old=True)
+            return state.replace(may_have_stepped=True)
         case "run":
             return state.replace(out_of_time=True)  # also while an attempt is being stopped
         case timer if state.ending is None and timer == f"hold {len(state.revivals)}":
@@ -188,7 +194,7 @@ def _delay(state: RunState, event: events.DelayChosen) -> RunState:
 
 
 def _judged(state: RunState, event: decisions.ReplicasJudged) -> RunState:
-    if event.verdicts and not state.replicas:  # it ended before it began
+    if event.verdicts and not state.replicas:  # the run ended before its replicas had a state
         state = _all(state, ReplicaState())
     judged = {
         verdict.replica: replica_state.replace(phase=Phase(verdict.phase), reason=verdict.reason)
@@ -222,12 +228,12 @@ def _restarted(state: RunState, event: decisions.RestartChosen) -> RunState:
         forgiven=(),
         stepped=False,
         stalled=None,
-        is_old=False,
+        may_have_stepped=False,
     )
     return state if event.is_delayed else _pending(state)
 
 
-def _reviving(state: RunState, event: decisions.RevivalChosen) -> RunState:
+def _restarting_alone(state: RunState, event: decisions.RevivalChosen) -> RunState:
     revival = Revival(event.replicas, event.cause, event.number, event.budget, event.at_seconds)
     return state.replace(
         reviving=tuple(dict.fromkeys((*state.reviving, *event.replicas))),
@@ -238,7 +244,7 @@ def _reviving(state: RunState, event: decisions.RevivalChosen) -> RunState:
     )
 
 
-def _revived(state: RunState, event: decisions.ReplicasRevived) -> RunState:
+def _restarted_alone(state: RunState, event: decisions.ReplicasRevived) -> RunState:
     begun = {
         name: ReplicaState(Phase.STARTING, each.incarnation + 1) if name in event.replicas else each
         for name, each in state.replicas.items()

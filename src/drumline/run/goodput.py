@@ -1,9 +1,12 @@
 """How the time of a run was spent: every second is of exactly one kind, and the kinds add up to the whole time.
 
-Waiting: for resources, builds or a backoff. Starting: from the placement to the first step that was seen. Recomputed:
-on steps that had been taken before. Productive: on new steps, up to the usual time of a step. Evaluating, saving:
-between steps, according to the log. Idle: without a step and without an explanation. Down: from the end of the training
-until the next attempt may begin or the run is over.
+waiting: the run waits for resources, builds or the delay before a restart
+starting: from the placement to the first step that was seen
+recomputed: on steps that had been taken before a restart
+productive: on new steps, up to the usual time of a step
+evaluating, saving: between steps, according to the log
+idle: between steps, without an explanation
+down: from the end of the training until the next attempt may begin or the run is over
 """
 
 from __future__ import annotations
@@ -22,14 +25,15 @@ from drumline.run.state import Phase, RunState
 
 LAPSES = ("evaluating", "saving", "idle")
 _FEWEST_GAPS = 2
-_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0  # shorter ones are noise: times of steps are exact to 0.25 s
+# A lapse is at least so long, and so many times the usual time: the times of steps are exact to 0.25 s only.
+_SHORTEST_LAPSE_SECONDS, _TIMES_USUAL = 1.0, 3.0
 
 
 class TimedEvent(Record):
-    """An event, when it was recorded (seconds since the start of the run), and the same by the clock of events."""
+    """An event with its decisions, and when it was recorded, by two clocks."""
 
-    at: float
-    since_boot: float
+    at: float  # seconds since the start of the run
+    since_boot: float  # seconds by the clock of events
     event: Event
     decisions: tuple[Decision, ...] = ()
 
@@ -37,14 +41,14 @@ class TimedEvent(Record):
 class Uptime(Record):
     """A time in which the gang was up: from its placement to its failure, or until now.
 
-    If the chief can restart alone, each of its incarnations is one.
+    If the chief can restart alone, each of its incarnations has its own uptime.
     """
 
     attempt: int
     start: float
     end: float
-    is_hung: bool = False  # the time after its last step was no training
-    incarnation: int = 0
+    is_hung: bool = False  # the time after the last step counts as down
+    incarnation: int = 0  # of the chief
 
     @property
     def key(self) -> Key:
@@ -56,7 +60,7 @@ Key = tuple[int, int]
 
 
 class Timeline(Record):
-    """The time of a run in parts; how an uptime was spent depends on its steps."""
+    """The time of a run, divided into waiting, down and uptimes; `account_time` divides the uptimes by their steps."""
 
     seconds: float
     waiting_seconds: float
@@ -65,9 +69,9 @@ class Timeline(Record):
 
 
 class Point(Record):
-    """A step that was seen, and when (seconds since the start of the run); steps may restart with each epoch."""
+    """A step that was seen. Scripts may count steps from the start of each epoch."""
 
-    at: float
+    at: float  # seconds since the start of the run
     step: int | None
     epoch: int | None = None
     steps: int | None = None  # per epoch
@@ -91,28 +95,25 @@ class Steps(Record):
 
     first: Point
     last: Point
-    regained: Point | None = None  # the first that had not been reached before
-    is_known: bool = True  # False: `regained` may be None only because not all was read
-    stride: int = 1  # number of steps between two that are seen
+    regained: Point | None = None  # the first step that no earlier uptime had reached
+    is_known: bool = True  # False: `regained` may be None only because not the whole log was read
+    stride: int = 1  # steps from one seen step to the next
     lapses: tuple[Lapse, ...] = ()  # between the first step and the last, in order
-    usual_seconds: float | None = None  # between two steps that are seen; None if there were too few
-    then: str = "idle"  # the kind of lapse after the last step
+    usual_seconds: float | None = None  # from one seen step to the next; None if too few were seen
+    then: str = "idle"  # the kind of the lapse after the last step
 
 
 class RestartCost(Record):
-    """The steps that have to be taken again after a restart, or the epochs of a script that names no steps.
+    """The steps that have to be taken again after a restart, or the epochs of a script that names no steps."""
 
-    None if that is not known, or not yet.
-    """
-
-    attempt: int
-    steps: int | None
+    attempt: int  # the attempt after the restart
+    steps: int | None  # None if not known, or not known yet
     epochs: int | None = None
     incarnation: int = 0  # of the chief, if it restarted alone
 
 
 class Goodput(Record):
-    """How the time was spent, in seconds; None is not known, since no steps can be read."""
+    """How the time was spent, in seconds; a field is None if it is not known because no steps can be read."""
 
     seconds: float
     waiting_seconds: float
@@ -128,7 +129,7 @@ class Goodput(Record):
 
     @property
     def share(self) -> float | None:
-        """Return the productive share of the time; 1.0 is all of it."""
+        """Return the productive share of the time, from 0.0 to 1.0; None if it is not known."""
         return None if self.productive_seconds is None or not self.seconds else self.productive_seconds / self.seconds
 
 
@@ -137,7 +138,7 @@ class _Kind:
 
 
 def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timeline:
-    """Divide the time of a run, up to its end or now, at placements, failures and restarts."""
+    """Divide the time of a run at placements, failures and restarts; `now` counts only while the run is not over."""
     state, kind, since, incarnation = new_run(plan), _Kind.WAITING, 0.0, 0
     spent: dict[str, list[float]] = {_Kind.WAITING: [], _Kind.DOWN: []}
     uptimes: list[Uptime] = []
@@ -145,20 +146,20 @@ def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timel
     for event in events:
         before = state
         folded = fold_entry(before, event.event, event.decisions)
-        state, own = folded.state, folded.before_restart
+        state, before_restart = folded.state, folded.before_restart
         if before.phase.is_final and state.phase.is_final:
             continue
         restarted = state.attempt != before.attempt
         at = max(since, event.at)
-        if kind is _Kind.UP and own.ending:
-            fell = _event_time(event, own.ending.at_seconds, since)
-            is_hung = own.ending.cause is not None and own.ending.cause.failure == "hang"
-            uptimes.append(Uptime(before.attempt, since, fell, is_hung, incarnation))
-            kind, since = _Kind.DOWN, fell
+        if kind is _Kind.UP and (ending := before_restart.ending):
+            failed_at = _event_time(event, ending.at_seconds, since)
+            is_hung = ending.cause is not None and ending.cause.failure == "hang"
+            uptimes.append(Uptime(before.attempt, since, failed_at, is_hung, incarnation))
+            kind, since = _Kind.DOWN, failed_at
         elif kind is _Kind.UP and plan.chief in state.reviving:
-            fell = _event_time(event, state.revivals[-1].at_seconds, since)
-            uptimes.append(Uptime(state.attempt, since, fell, incarnation=incarnation))
-            kind, since = _Kind.DOWN, fell
+            failed_at = _event_time(event, state.revivals[-1].at_seconds, since)
+            uptimes.append(Uptime(state.attempt, since, failed_at, incarnation=incarnation))
+            kind, since = _Kind.DOWN, failed_at
         after = _kind_of(plan, state)
         if after != kind or restarted:
             # A placement that was not used counts as waiting.
@@ -166,7 +167,7 @@ def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timel
             kind, since = after, at
             chief = state.replicas.get(plan.chief) if plan.chief else None
             incarnation = chief.incarnation if chief else 0
-        over_at = at if state.phase.is_final else None  # until a run is resumed, it is down
+        over_at = at if state.phase.is_final else None  # the time until a run is resumed counts as down
     now = now if over_at is None else over_at
     if kind is _Kind.UP:
         uptimes.append(Uptime(state.attempt, since, max(since, now), incarnation=incarnation))
@@ -178,7 +179,7 @@ def make_timeline(plan: Plan, events: Iterable[TimedEvent], now: float) -> Timel
 def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     """Divide each uptime by the steps that were seen in it.
 
-    An uptime without steps failed before its first, if other uptimes have steps; else nothing is known.
+    If no uptime has steps, most fields are None. If only some have steps, the others failed before their first step.
     """
     starting: list[float] = []
     recomputed: list[float] = []
@@ -237,11 +238,11 @@ def account_time(timeline: Timeline, steps: Mapping[Key, Steps]) -> Goodput:
     )
 
 
-def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tuple[Lapse, ...], float | None]:
-    """Return the lapses between points, and the usual time between two points.
+def find_lapses(points: Sequence[Point], kind_before: Callable[[int], str]) -> tuple[tuple[Lapse, ...], float | None]:
+    """Return the lapses between points, and the usual time in seconds between two points; None if there are too few.
 
-    A gap has the usual length if its steps take no longer than nine in ten steps do. `says` returns the kind of the gap
-    before a point.
+    The usual time of a step is the time that nine in ten steps do not exceed. `kind_before` returns the kind of the
+    lapse before the point with this number.
     """
     gaps = [(max(0.0, after.at - before.at), _steps_between(before, after)) for before, after in pairwise(points)]
     if len(gaps) < _FEWEST_GAPS:
@@ -250,19 +251,19 @@ def find_lapses(points: Sequence[Point], says: Callable[[int], str]) -> tuple[tu
     counted = list(accumulate(taken for _, taken in paces))
     usual = paces[bisect_left(counted, counted[-1] * 9 // 10)][0]
     return tuple(
-        Lapse(says(number), points[number].at - gap + usual * taken, points[number].at)
+        Lapse(kind_before(number), points[number].at - gap + usual * taken, points[number].at)
         for number, (gap, taken) in enumerate(gaps, 1)
         if _is_lapse(gap, usual * taken)
     ), usual * sorted(taken for _, taken in gaps)[len(gaps) // 2]
 
 
 def _steps_between(before: Point, after: Point) -> int:
-    """Return the number of steps between two points, as far as it is known; at least 1."""
+    """Return the number of steps between two points, at least 1; 1 if it is not known."""
     return max(1, _distance(before, after) or 1)
 
 
 def _lapses(seen: Steps, end: float) -> Iterator[Lapse]:
-    """Yield the lapses of an uptime that ends here, including the one after its last step."""
+    """Yield the lapses of an uptime that ends at `end`, including the lapse after its last step."""
     yield from seen.lapses
     if seen.usual_seconds is not None and _is_lapse(end - seen.last.at, seen.usual_seconds):
         yield Lapse(seen.then, seen.last.at + seen.usual_seconds, end)
@@ -279,11 +280,14 @@ def _kind_of(plan: Plan, state: RunState) -> str:
 
 
 def _event_time(event: TimedEvent, at_seconds: float | None, since: float) -> float:
-    """Return when an event happened that was recorded later; an impossible time is not used."""
+    """Return when an event happened, in seconds since the start of the run.
+
+    If that is not known, or not between `since` and the time of the record, return the time of the record.
+    """
     if at_seconds is None:
         return max(since, event.at)
-    came = event.at - (event.since_boot - at_seconds)
-    return came if since <= came <= event.at else max(since, event.at)
+    happened_at = event.at - (event.since_boot - at_seconds)
+    return happened_at if since <= happened_at <= event.at else max(since, event.at)
 
 
 def _within(at: float, uptime: Uptime) -> float:
@@ -295,11 +299,11 @@ def _order(point: Point) -> tuple[int, int]:
 
 
 def restart_cost(attempt: int, before: Steps | None, seen: Steps | None) -> RestartCost:
-    """Return which steps or epochs this attempt has to take again."""
+    """Return how many steps or epochs this attempt has to take again, from the steps seen before and in it."""
     if seen is None:
         return RestartCost(attempt, None)
     if before is None:
-        return RestartCost(attempt, 0)  # it failed before its first step
+        return RestartCost(attempt, 0)  # the uptime before the restart failed before its first step
     low, high = seen.first, before.last
     if low.step is None and high.step is None and low.epoch is not None and high.epoch is not None:
         return RestartCost(attempt, None, max(0, high.epoch - low.epoch + 1))
@@ -307,7 +311,7 @@ def restart_cost(attempt: int, before: Steps | None, seen: Steps | None) -> Rest
 
 
 def _count(seen: Steps, until: Point) -> int | None:
-    """Return the number of steps of an uptime up to this point; it began one stride before the first that was seen."""
+    """Return the number of steps of an uptime up to this point; its first step was one stride before the first seen."""
     between = _distance(seen.first, until)
     return None if between is None else max(0, between + seen.stride)
 

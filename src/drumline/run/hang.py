@@ -1,4 +1,4 @@
-"""Handle hangs: an attempt without progress fails; `run.idle` has the rule by which it counts as hung."""
+"""Handle hangs: an attempt without progress fails. `run.idle` has the rule by which an attempt counts as hung."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def take_stacks(state: RunState) -> TakeStacks:
 
 
 def add_diagnosis(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
-    """Return the state with the cause that the stacks show; for a known cause they add where it is.
+    """Return the state with the cause that the stacks show; the message of a known cause is extended by them.
 
-    If no remaining replica is the cause, it is the one that finished before the others.
+    If the stacks show no replica as the cause, the cause is the replica that finished before the others.
     """
     ending = state.ending
     state = state.replace(stacks_due=False)
@@ -42,7 +42,7 @@ def add_diagnosis(plan: Plan, state: RunState, event: StacksTaken) -> RunState:
     exit_ = cause.exit.replace(message=f"{cause.exit.message}: {words}")
     state = state.replace(ending=ending.replace(cause=cause.replace(replica=replica, exit=exit_)))
     replica_state = state.replicas.get(replica) if replica else None
-    if replica and replica_state and replica_state.phase is Phase.KILLED:  # taking its stacks ended it
+    if replica and replica_state and replica_state.phase is Phase.KILLED:  # the request for its stacks ended it
         state = state.with_replica(replica, replica_state.replace(phase=Phase.FAILED, reason=cause.reason))
     return state
 

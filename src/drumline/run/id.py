@@ -14,19 +14,19 @@ _ID = re.compile(
 
 
 class Target(Record):
-    """A run, or with a role (and a number) a part of it."""
+    """A run; or, with a role, its replicas of that role; or, with a number as well, one replica."""
 
     run: str
     role: str | None = None
     number: int | None = None
 
     def replicas(self, plan: Plan) -> tuple[ReplicaId, ...]:
-        """Return the replicas with this id; raise NotFoundError, which lists the existing ones, if there is none."""
+        """Return the replicas that this id means; raise NotFoundError, which lists the existing ids, if none exists."""
         known_ids = plan.all_ids
         if self.role is None:
             return known_ids
         if self.role == "chief" and plan.chief and self.number in (None, 0):
-            return (plan.chief,)  # under any name
+            return (plan.chief,)  # also if its role is worker
         if self.role == TENSORBOARD.role and plan.tensorboard is not False and self.number is None:
             return (TENSORBOARD,)
         meant = tuple(each for each in known_ids if each.role == self.role and self.number in (None, each.index))
@@ -41,7 +41,7 @@ class Target(Record):
 
 
 def parse_target(text: str) -> Target:
-    """Read an id; raise InputError for what cannot be one."""
+    """Return the target of an id; raise InputError if the text is not an id."""
     match = _ID.fullmatch(text)
     if not match:
         raise InputError(f"`{text}` is not a run's id", hint="ids look like 4, 4.worker.1 or 4.chief")

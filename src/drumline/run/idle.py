@@ -1,7 +1,7 @@
 """How long replicas have been idle: the rule by which a gang counts as hung.
 
-Progress is a line in a log, a report, transferred bytes, or processor time. A replica that waits for others makes none,
-except in frameworks that wait busily; only stacks show that these wait.
+Progress is a line in a log, a report, transferred bytes, or processor time. A replica that waits for others makes no
+progress. Some frameworks use the processor while they wait; only stacks show that their replicas wait.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from enum import Enum, auto
 from drumline.plan.types import ReplicaId
 from drumline.record import Record
 
-# Waiting threads wake up now and then; one thread of torch does a hundred times a second, which takes 1 %.
+# A replica works if it uses this share of a processor. Waiting threads use less: torch wakes one a hundred times a
+# second, which takes 1 %.
 _WORK_SHARE, _LEAST_WORK_SECONDS = 0.03, 0.1
 _MOVED_BYTES = 4096  # to or from a disk
-_MOVED_BYTES_PER_SECOND = 1 << 16  # anywhere: a waiting process transfers a few to itself
+_MOVED_BYTES_PER_SECOND = 1 << 16  # in all: a waiting process transfers a few bytes to itself
 
 
 class WorkSample(Record):
@@ -26,13 +27,13 @@ class WorkSample(Record):
     incarnation: int
     cpu_seconds: float
     disk_bytes: int = 0  # read and written
-    moved_bytes: int = 0  # the same, including pipes, sockets and files that are not on a disk
+    moved_bytes: int = 0  # read and written, including pipes, sockets and files that are not on a disk
     is_stopped: bool = False
     gpu_share: float = 0.0  # load of its GPUs at the last measurement
 
 
 class GangSample(Record):
-    """All replicas at one moment; `said` is any value that changes with each output or report."""
+    """The work of all replicas until one moment; `said` is any value that changes with each output or report."""
 
     at_seconds: float
     replicas: Mapping[ReplicaId, WorkSample]
@@ -40,34 +41,34 @@ class GangSample(Record):
 
 
 class IdleTimes(Record):
-    """When each replica last worked, with the sample of that time, and when any replica last wrote something."""
+    """When each replica last worked, and when any replica last made other progress."""
 
-    since: Mapping[ReplicaId, tuple[float, WorkSample]]
-    said: object
-    said_at: float
+    since: Mapping[ReplicaId, tuple[float, WorkSample]]  # when the replica last worked, and the sample of that time
+    said: object  # of the last sample
+    said_at: float  # when a replica last wrote output or a report
     moved_at: float  # when bytes were last transferred, or a replica started or ended
 
     @property
     def idle_since(self) -> float:
-        """Return since when no replica has made any progress."""
+        """Return the time since which no replica has made any progress."""
         return max((self.said_at, self.moved_at, *(at for at, _ in self.since.values())))
 
     @property
     def silent_since(self) -> float:
-        """Return since when processor time is the only progress."""
+        """Return the time since which processor time is the only progress."""
         return max(self.said_at, self.moved_at)
 
 
 class GangActivity(Enum):
     """What a gang does."""
 
-    MOVES = auto()
-    BUSY = auto()  # it uses processors without other progress; perhaps it waits busily
-    HUNG = auto()
+    MOVES = auto()  # it makes progress
+    BUSY = auto()  # it uses processors without other progress: it computes, or its framework uses them to wait
+    HUNG = auto()  # it makes no progress
 
 
 def start_idle_times(sample: GangSample) -> IdleTimes:
-    """Return the idle times at the first sample: each replica counts as working now."""
+    """Return the idle times after the first sample: each replica counts as working at its time."""
     since = {name: (sample.at_seconds, work) for name, work in sample.replicas.items()}
     return IdleTimes(since, sample.said, sample.at_seconds, sample.at_seconds)
 

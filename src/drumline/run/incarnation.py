@@ -10,7 +10,7 @@ from drumline.run.traces import trace_dir
 
 
 class Named(Protocol):
-    """An event or a measurement that carries its replica, attempt and incarnation."""
+    """An event or a measurement with the fields `replica`, `attempt` and `incarnation`."""
 
     @property
     def replica(self) -> ReplicaId:

@@ -1,4 +1,4 @@
-"""The state machine: the decisions upon an event, and the actions that follow."""
+"""The state machine: it makes the decisions about an event, and orders the resulting actions."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from drumline.run.tensorboard import may_serve, tensorboard_exited
 from drumline.run.verdict import ended_before_decision, ended_state, ending_on_request, judge_exit
 from drumline.run.waiting import cannot_start, start_timed_out
 
-# In these phases no replica of the attempt has started; in PENDING only the engine knows.
-_NOT_BEGUN = (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING)
+# In these phases no replica of the attempt has a process. PENDING is missing: the engine may already start some then.
+_NO_PROCESS = (Phase.CREATED, Phase.BUILDING, Phase.RESTARTING)
 
 
 class Transition(Record):
@@ -50,7 +50,7 @@ class Transition(Record):
 
 
 def transition(plan: Plan, state: RunState, event: Event) -> Transition:
-    """Return the decisions upon an event, and the actions; none for an event of a past attempt or incarnation."""
+    """Return the decisions about an event, and the actions; none for an event of a past attempt or incarnation."""
     case = _Case(plan, state, event)
     _react(case, event)
     return Transition(case.state, tuple(case.decisions), tuple(case.actions))
@@ -71,7 +71,7 @@ class _Case:
         self.state = fold(self.state, *decided)
 
     def judge(self, judged: RunState, replica: ReplicaId | None = None) -> None:
-        """Add the decisions that lead to this state; with `replica`, only that replica is compared."""
+        """Add the decisions that lead to the state `judged`; with `replica`, only that replica is compared."""
         self.decide(*decisions_between(self.state, judged, replica))
 
     def act(self, *actions: Action) -> None:
@@ -264,9 +264,9 @@ def _fail(case: _Case, cause: Cause) -> None:
 
 
 def _end(case: _Case, ending: Ending) -> None:
-    """Decide the ending of the run or the attempt, and stop the remaining replicas."""
+    """Record this ending of the run or the attempt, and stop the remaining replicas."""
     state = case.state
-    if state.phase in _NOT_BEGUN:
+    if state.phase in _NO_PROCESS:
         killed = ReplicaState(Phase.KILLED, reason=ending.reason)
         state = state.with_replicas(dict.fromkeys(state.replica_ids, killed))
     case.judge(state.replace(ending=ending))

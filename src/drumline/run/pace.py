@@ -1,4 +1,4 @@
-"""Measure the pace of a training by when its log reached each step, for scripts that print no rate."""
+"""Measure the pace of a training from the times at which its log reached each step, for scripts that print no rate."""
 
 from __future__ import annotations
 
@@ -7,30 +7,30 @@ from collections.abc import Iterable
 from drumline.record import Record
 from drumline.run.progress import Progress, newest_first, read_piece
 
-_MOST = 200  # points; the last are enough
+_MOST = 200  # points that are read, the newest first
 _SHORTEST_SECONDS = 2.0  # marks are up to 0.25 s late
 
 
 class Point(Record):
     """A step or epoch that a log had reached at a byte offset."""
 
-    end: int
-    reached: int
+    end: int  # the byte offset
+    reached: int  # the step or epoch
 
 
 class Pace(Record):
-    """Steps or epochs per second, over how many seconds and counts that was measured, and the time between reports."""
+    """The pace of a training, in steps or epochs."""
 
-    rate: float
-    seconds: float
-    counts: int
-    every_seconds: float
+    rate: float  # steps or epochs per second
+    seconds: float  # the time over which the rate was measured
+    counts: int  # the number of steps or epochs over which it was measured
+    every_seconds: float  # the mean time between two reports in the log
 
 
 def counted(tail: bytes, progress: Progress, *, is_cut: bool) -> list[Point]:
-    """Return the points of the current count in a log, newest first: steps, or epochs if it has no steps.
+    """Return the points of the current count in a log, newest first: steps, or epochs if `progress` has no step.
 
-    The points begin where the count started or restarted.
+    The oldest point is the first one after the count started or restarted.
     """
     by_step, first, points = progress.step is not None, None, list[Point]()
     for piece in newest_first(tail, is_cut=is_cut):
@@ -49,10 +49,10 @@ def counted(tail: bytes, progress: Progress, *, is_cut: bool) -> list[Point]:
 
 
 def pace_of(moments: Iterable[tuple[float, int]]) -> Pace | None:
-    """Return the pace of these (time, count) pairs, newest first; None if they are too close together."""
+    """Return the pace of these (time, count) pairs, newest first; None if they span less than two seconds."""
     reached: dict[float, int] = {}
     for at, count in moments:
-        reached[at] = max(count, reached.get(at, 0))  # of lines with the same time, the last one counts
+        reached[at] = max(count, reached.get(at, 0))  # of lines with the same time, the highest count is used
     first_at: dict[int, float] = {}
     for at, count in reached.items():
         first_at[count] = min(at, first_at.get(count, at))  # a repeated count had been reached before

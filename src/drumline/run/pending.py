@@ -28,7 +28,7 @@ def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
     elif state.phase is Phase.RESTARTING:
         yield delay_restart(plan, state)
     else:
-        yield Start(state.attempt, state.incarnations)  # starts no replica twice, and watches all
+        yield Start(state.attempt, state.incarnations)  # a replica that runs is only watched, not started again
     if state.lingering:
         yield set_linger_timer(plan, state)
     elif state.phase is Phase.STARTING and ending is None:
@@ -38,17 +38,20 @@ def pending_actions(plan: Plan, state: RunState) -> Iterator[Action]:
         yield from set_old_timer(plan, state)
     if ending is None or ending.phase is Phase.FAILED:
         yield from set_run_timer(plan)
-        if state.serves_tensorboard and (ending is None or state.any_left):  # there may be another attempt to show
+        if state.serves_tensorboard and (ending is None or state.any_left):  # another attempt may follow
             yield Serve(state.resumes)
 
 
 def stop_remaining(plan: Plan, state: RunState) -> Stop:
-    """Return the action that stops all replicas that may have a process, except ps that are stopped last."""
+    """Return the action that stops all replicas that may have a process, except ps that have to be stopped last.
+
+    Helpers are stopped if one of them runs, and TensorBoard if no replica and no helper is left.
+    """
     grace_seconds = 0.0 if state.forced else plan.timeouts.grace_seconds
     if not state.any_left:  # TensorBoard is stopped last
         return Stop((Incarnation(TENSORBOARD, 0, state.resumes),), grace_seconds)
     helping = [name for name, each in state.helpers.items() if not each.phase.is_final]
-    if helping:  # they run before the first attempt, and belong to none
+    if helping:  # helpers run before the first attempt, and belong to no attempt
         return Stop(tuple(Incarnation(name, 0, state.resumes) for name in helping), grace_seconds)
     ps_last = ps_stop_last(state)
     left = (
@@ -58,42 +61,45 @@ def stop_remaining(plan: Plan, state: RunState) -> Stop:
 
 
 def ps_stop_last(state: RunState) -> bool:
-    """Return whether ps are not stopped yet: after a success, chief and workers may still be writing to them."""
+    """Return whether the ps have to run on for now: after a success, chief and workers may still be writing to them."""
     succeeded = state.ending is not None and state.ending.phase is Phase.FINISHED
     stopping = succeeded and not state.lingering and not state.forced
     return stopping and any(state.left.get(role) for role in COMPUTING)
 
 
 def prepare_next(state: RunState) -> tuple[Action, ...]:
-    """Return the action that starts the next helper: its data may be made from the data of those before."""
+    """Return the action that starts the next helper, or nothing if none is left.
+
+    Helpers run one after the other, since one may use the data of an earlier one.
+    """
     waiting = (name for name, helper in state.helpers.items() if not helper.phase.is_final)
     return tuple(Prepare(name, state.resumes) for name in waiting)[:1]
 
 
 def set_linger_timer(plan: Plan, state: RunState) -> Action:
-    """Limit the time in which the remaining replicas may end by themselves."""
+    """Return the timer that limits the time in which the remaining replicas may end by themselves."""
     return SetTimer("linger", state.attempt, plan.timeouts.grace_seconds)
 
 
 def set_start_timer(plan: Plan, state: RunState) -> Action:
-    """Limit the time in which all replicas have to start."""
+    """Return the timer that limits the time in which all replicas have to start."""
     return SetTimer("start", state.attempt, plan.timeouts.start_seconds)
 
 
 def set_old_timer(plan: Plan, state: RunState) -> tuple[Action, ...]:
-    """Set the timer after which an attempt may have taken steps, if a restart budget depends on that."""
-    matters = could_be_early(plan) and not (state.stepped or state.is_old)
+    """Return the timer after which an attempt counts as having taken a step, if a restart budget depends on that."""
+    matters = could_be_early(plan) and not (state.stepped or state.may_have_stepped)
     return (SetTimer("old", state.attempt, OLD_SECONDS),) if matters else ()
 
 
 def set_run_timer(plan: Plan) -> tuple[Action, ...]:
-    """Set the timer of the run's time limit, if it has one."""
+    """Return the timer of the run's time limit, if the run has one."""
     seconds = plan.timeouts.run_seconds
     return () if seconds is None else (SetTimer("run", 0, seconds),)
 
 
 def delay_restart(plan: Plan, state: RunState) -> Action:
-    """Choose the delay before the next attempt, or wait for it."""
+    """Return the action that chooses the delay before the next attempt, or the timer of a delay that is chosen."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer("delay", state.attempt, state.delay_seconds)

@@ -1,7 +1,7 @@
 """Read the progress of a training from its log: bars of Keras and tqdm, and lines that name a step or an epoch.
 
-Only known formats and complete numbers count: the end of a log that was cut anywhere gives the same result as the whole
-log, or less. What is not known is None.
+Only known formats and complete numbers are read: the end of a log that was cut anywhere gives the same result as the
+whole log, or some fields are None. A field that is not known is None.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ _SLOWEST, _FASTEST = 1e-9, 1e9  # steps per second; a rate beyond these is not u
 
 
 class Progress(Record):
-    """The progress of a training, as its log says; `rate` is steps per second, as its bar says."""
+    """The progress of a training according to its log."""
 
     epoch: int | None = None
-    epochs: int | None = None
+    epochs: int | None = None  # the total
     step: int | None = None
-    steps: int | None = None
+    steps: int | None = None  # the total of the training, or of one epoch
     loss: float | None = None
-    rate: float | None = None
-    is_latest: bool = False  # nothing was written after it
+    rate: float | None = None  # steps per second, according to a progress bar
+    is_latest: bool = False  # no other output follows it in the log
 
     @property
     def steps_eta_seconds(self) -> float | None:
-        """Return the time until the last of `steps`, which may be those of one epoch only."""
+        """Return the seconds until the last of `steps`, which may be the last step of only one epoch."""
         if self.step is None or self.steps is None or not self.rate:
             return None
         return (self.steps - self.step) / self.rate
 
     @property
     def eta_seconds(self) -> float | None:
-        """Return the time until the last step of the last epoch; None if that is not known."""
+        """Return the seconds until the last step of the last epoch; None if that is not known."""
         left = self.steps_eta_seconds
         if left is None or self.steps is None or not self.epoch or self.epochs is None or not self.rate:
             return None  # epochs are counted from 0, and the number of the last one is not known
@@ -47,12 +47,12 @@ UNKNOWN = Progress()
 
 
 class Piece(Record):
-    """A state of a line: up to its end, or to where it was overwritten."""
+    """One state of a line of a log: its text up to a newline, or up to a carriage return that overwrites it."""
 
     text: str
-    ends_line: bool
-    is_whole: bool
-    end: int = 0  # offset of the byte after it
+    ends_line: bool  # a newline follows, not a carriage return
+    is_whole: bool  # a newline or a carriage return follows, so the text is complete
+    end: int = 0  # offset of the byte after the piece
 
 
 CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|[\x00-\x08\x0b-\x1f\x7f]")  # control sequences of terminals
@@ -93,10 +93,10 @@ _ITEM = re.compile(
 
 
 def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
-    """Return the progress that the end of a log says; `is_cut` if it may begin within a line."""
+    """Return the latest progress in the end of a log; with `is_cut`, the first line may be incomplete."""
     last: Progress | None = None
     loss: float | None = None
-    is_latest, knows_epoch = True, False  # also if it is known that the log names none
+    is_latest, knows_epoch = True, False  # `knows_epoch` is also true if the log is known to name no epoch
     for piece in newest_first(tail, is_cut=is_cut):
         if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
             opened = _counted(header["epoch"], header["epochs"], None, None) or UNKNOWN
@@ -106,17 +106,17 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
                 last = last.replace(epoch=opened.epoch, epochs=opened.epochs)
             knows_epoch = True
         else:
-            # With a step and a loss known, only the epoch is searched: most pieces need not be parsed.
-            asked = last is None or loss is None or "epoch" in piece.text.lower()
-            bar = (_read_keras(piece) or _read_tqdm(piece.text)) if asked or piece.ends_line else None
-            found = bar or (_read_line(piece.text) if asked and piece.is_whole else None)
+            # When a step and a loss are known, only the epoch is searched: most pieces need not be parsed.
+            may_add = last is None or loss is None or "epoch" in piece.text.lower()
+            bar = (_read_keras(piece) or _read_tqdm(piece.text)) if may_add or piece.ends_line else None
+            found = bar or (_read_line(piece.text) if may_add and piece.is_whole else None)
             if found is None:
                 is_latest = False
                 continue
             if last is None:
                 last, knows_epoch = found.replace(is_latest=is_latest), found.epoch is not None
             elif found.epoch is not None or (bar and piece.ends_line and bar.step == bar.steps):
-                knows_epoch = True  # an epoch ended here: what follows may be an evaluation, or the next epoch
+                knows_epoch = True  # an epoch ended here: the later lines are of an evaluation, or of the next epoch
             loss = found.loss if loss is None else loss
         if knows_epoch and loss is not None:
             break
@@ -124,7 +124,7 @@ def read_progress(tail: bytes, *, is_cut: bool = False) -> Progress:
 
 
 def read_piece(piece: Piece) -> Progress | None:
-    """Return the progress in one complete piece, also of an announced epoch; None if there is none."""
+    """Return the progress in one complete piece, also in the header of an epoch (`Epoch 1/3`); None if it has none."""
     if not piece.is_whole:
         return None
     if piece.ends_line and (header := _HEADER.fullmatch(piece.text)):
@@ -133,16 +133,16 @@ def read_piece(piece: Piece) -> Progress | None:
 
 
 def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
-    """Yield the states of all lines, newest first."""
+    """Yield the states of all lines of a log, newest first; with `is_cut`, the oldest one is left out."""
     end, ends_line, is_whole = len(tail), False, False
-    breaks = tail.replace(b"\r", b"\n")  # one search for both: two could take quadratic time
+    breaks = tail.replace(b"\r", b"\n")  # one search finds both line ends: two searches could take quadratic time
     while end >= 0:
         start = breaks.rfind(b"\n", 0, end) + 1
         if is_cut and start == 0:
             return
         said = tail[start : min(end, start + LONGEST_BYTES)]
         if said and (text := CONTROL.sub("", said.decode(errors="replace")).rstrip()):
-            # A bar of Keras moves back only when it is drawn again.
+            # Keras writes backspaces after a bar, before it draws the bar again; they are not part of the piece.
             last = start + len(said.rstrip(b"\b ")) if end - start <= LONGEST_BYTES else end
             yield Piece(text if len(text) <= _LONGEST else "", ends_line, is_whole, last)
         end, is_whole = start - 1, True
@@ -150,7 +150,7 @@ def newest_first(tail: bytes, *, is_cut: bool) -> Iterator[Piece]:
 
 
 def _counted(epoch: str | None, epochs: str | None, step: str | None, steps: str | None) -> Progress | None:
-    """Return counts as numbers; None if one exceeds its total: then they count something else."""
+    """Return these counts as numbers; None if a count exceeds its total, and so is no step or epoch."""
     found = Progress(_number(epoch), _number(epochs), _number(step), _number(steps))
     counts = ((found.epoch, found.epochs), (found.step, found.steps))
     return None if any(now is not None and all_ is not None and now > all_ for now, all_ in counts) else found
@@ -166,7 +166,7 @@ def _loss_in(text: str) -> float | None:
 
 
 def _read_keras(piece: Piece) -> Progress | None:
-    """Read a bar of Keras 2 or 3 with a loss; one without is of `predict`."""
+    """Read a bar of Keras 2 or 3 that has a loss; a bar without a loss is one of `predict`."""
     bar = _KERAS.match(piece.text)
     if not bar:
         return None
@@ -199,7 +199,7 @@ def _seconds(clock: str) -> int:
 
 
 def _read_tqdm(text: str) -> Progress | None:
-    """Read a bar of tqdm that counts steps: without a description, or with that of an epoch or a training."""
+    """Read a bar of tqdm that counts steps: it has no description, or one that names an epoch or a training."""
     if "%|" not in text:
         return None
     bar = _TQDM.fullmatch(text)
@@ -221,7 +221,7 @@ def _read_tqdm(text: str) -> Progress | None:
 
 
 def _read_line(text: str) -> Progress | None:
-    """Read a line that begins with a step or an epoch and has a loss, or with a loss and a step; or `epoch 3/10`."""
+    """Read a line such as `step 5: loss 0.3`, `epoch 2 ... loss 0.3`, `loss = 0.3, step = 100` or `epoch 3/10`."""
     lowered = text.lower()
     if "loss" not in lowered and "epoch" not in lowered:
         return None

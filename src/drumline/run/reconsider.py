@@ -1,7 +1,7 @@
 """Reconsider the cause of a failed attempt when all replicas have ended and all evidence is known.
 
-The first replica to end is the cause, unless it only reports on a peer that ended later: a replica that waits for a
-stuck process ends before that process, and of two that end together either may be the first.
+The first replica to end is the cause, unless it only reports a peer that ended later. A replica that waits for a stuck
+process ends before that process; and if two replicas end together, either of them may be the first.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from drumline.run.success import can_fail_run
 from drumline.run.verdict import own_error
 from drumline.words import listed
 
-# The time that an interpreter may take from an exception to its exit, while peers already miss it.
+# The time that an interpreter may take from an exception to its exit, while peers already report that it is gone.
 _ENDING_SECONDS = 10.0
 
-# The failure class if the first replica to end had waited for a peer, by what it reports of that peer.
+# The failure class if the first replica to end had waited for a peer, by the state of the peer that it reports.
 _WAITED_FOR = {"silent": "hang", "absent": "rendezvous"}
 
 
 class _FirstReport(Record):
-    """The replica that decided the attempt by its exit, when it ended, and what it reports of a peer."""
+    """The replica that decided the attempt by its exit, when it ended, and the evidence in which it reports a peer."""
 
     name: ReplicaId
     at_seconds: float
@@ -34,7 +34,10 @@ class _FirstReport(Record):
 
 
 def reconsider_cause(plan: Plan, state: RunState) -> RunState:
-    """Return the state with the cause that all evidence shows, and the reasons of replicas that follow; idempotent."""
+    """Return the state with the cause that all evidence shows, and with the reasons of the replicas that depend on it.
+
+    Idempotent.
+    """
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     if cause is None:
         return state
@@ -45,9 +48,8 @@ def reconsider_cause(plan: Plan, state: RunState) -> RunState:
 def _better_cause(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
     first = state.replicas.get(cause.replica) if cause.replica else None
     decided_at = state.ending.at_seconds if state.ending else None
-    if (
-        cause.replica is None or first is None or first.at_seconds != decided_at
-    ):  # no exit decided, or it was reconsidered
+    # If no exit decided, or the cause was reconsidered before:
+    if cause.replica is None or first is None or first.at_seconds != decided_at:
         return _raised_without_ending(state, cause) if cause.reason == "Hung" else None
     if first.evidence is None or not first.evidence.reports:
         return None
@@ -57,7 +59,10 @@ def _better_cause(plan: Plan, state: RunState, cause: Cause) -> Cause | None:
 
 
 def first_report(state: RunState) -> str:
-    """Return what the end that decided reports of a peer: `gone`, `silent` or `absent`; empty if it is the cause."""
+    """Return the state of a peer that the deciding replica reports: `gone`, `silent` or `absent`.
+
+    Return an empty text if it reports no peer, and so is the cause itself.
+    """
     cause = state.ending.cause if state.ending and state.ending.phase is Phase.FAILED else None
     first = state.replicas.get(cause.replica) if cause and cause.replica else None
     if state.ending is None or first is None or first.at_seconds != state.ending.at_seconds:
@@ -66,7 +71,10 @@ def first_report(state: RunState) -> str:
 
 
 def _waited_in_vain(state: RunState, cause: Cause, reports: str) -> Cause | None:
-    """Return the cause if the first replica to end waited for an unknown peer; if all did, they lost each other."""
+    """Return the cause if the first replica to end had waited for an unknown peer; None if it had not.
+
+    If all computing replicas report a silent peer, they lost each other.
+    """
     if reports not in _WAITED_FOR:
         return None
     computing = [each.evidence for name, each in state.replicas.items() if name.role in COMPUTING]
@@ -85,7 +93,7 @@ def _with_cause(state: RunState, cause: Cause, better: Cause) -> RunState:
 
 
 def _raised_without_ending(state: RunState, cause: Cause) -> Cause | None:
-    """Return the replica that raised an exception and did not end: JAX waits at exit for peers that wait for it."""
+    """Return the cause if a replica raised an exception and did not end: at exit, JAX waits for peers."""
     for name, each in state.replicas.items():
         if can_fail_run(name) and (words := own_error(each.evidence)):
             exit_ = Exit(message=f"failed and did not end; {cause.exit.message}")
@@ -94,7 +102,7 @@ def _raised_without_ending(state: RunState, cause: Cause) -> Cause | None:
 
 
 def _failed_later(framework: str, state: RunState, first_end: _FirstReport) -> Cause | None:
-    """Return the replica that ended a little later with an error of its own, or because memory ran out."""
+    """Return the cause if a replica ended a little later with its own error, or because memory ran out."""
     found = [
         (each.at_seconds, name, each.exit, own_error(each.evidence))
         for name, each in state.replicas.items()
@@ -106,7 +114,7 @@ def _failed_later(framework: str, state: RunState, first_end: _FirstReport) -> C
     _, name, exit_, words = min(found, key=lambda each: each[:2])
     if failed_by_itself(exit_, framework):
         return Cause(name, state.attempt, exit_, failure_class(exit_, framework), reason_of(exit_), words)
-    # It was ending when it was stopped.
+    # The replica had failed already, and was stopped while it ended.
     exit_ = Exit(message=f"failed and was stopped while it ended; {_quote(first_end)}")
     return Cause(name, state.attempt, exit_, "crash", "Exited", words)
 
@@ -122,7 +130,7 @@ def _failed_itself(
 
 
 def _lost_with_machine(framework: str, state: RunState) -> Cause | None:
-    """Return the replica on a machine that is gone: peers may report that before the engine does."""
+    """Return the cause if the machine of a replica is gone: peers may report that before the engine does."""
     found = [
         (each.at_seconds, name, each.exit) for name, each in state.replicas.items() if each.exit and can_fail_run(name)
     ]
@@ -133,7 +141,10 @@ def _lost_with_machine(framework: str, state: RunState) -> Cause | None:
 
 
 def _missed_by_others(plan: Plan, state: RunState, first_end: _FirstReport) -> Cause | None:
-    """Return the running replica that did not answer or never came: named by most peers, or the only one left."""
+    """Return the cause if a running replica stopped answering or never joined the others; None if none is found.
+
+    The cause is the replica that most peers name, or the only replica that reports no peer.
+    """
     running = [
         name
         for name, each in state.replicas.items()
@@ -143,7 +154,7 @@ def _missed_by_others(plan: Plan, state: RunState, first_end: _FirstReport) -> C
     candidates = [name for name, count in votes.items() if count == max(votes.values())]
     if _only_name_each_other(plan, state, candidates):
         return _lost_each_other(state, candidates, first_end)
-    if len(candidates) > 1:  # all depend on the chief, and report it first, whichever replica is missing
+    if len(candidates) > 1:  # all replicas depend on the chief, and report it first, whichever replica is missing
         candidates = [name for name in candidates if name != plan.chief]
     if len(candidates) > 1:
         candidates = [name for name in candidates if name in _named_peers(state.replicas[first_end.name])]
@@ -153,12 +164,12 @@ def _missed_by_others(plan: Plan, state: RunState, first_end: _FirstReport) -> C
 
 
 def _named_peers(replica: ReplicaState) -> tuple[ReplicaId, ...]:
-    """Return the peers that it names, unless it only reports a closed connection: that may be a consequence."""
+    """Return the peers that a replica reports; none if it reports a closed connection, which may be a consequence."""
     return replica.evidence.blames if replica.evidence and replica.evidence.reports != "gone" else ()
 
 
 def _only_name_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId]) -> bool:
-    """Return whether two replicas name each other, and no third one exists that could tell which is gone."""
+    """Return whether exactly two replicas report each other, and the plan has no third one that could decide."""
     if len(names) != 2 or any(can_fail_run(each.id) and each.id not in names for each in plan.replicas):
         return False
     one, other = names
@@ -166,13 +177,13 @@ def _only_name_each_other(plan: Plan, state: RunState, names: Sequence[ReplicaId
 
 
 def _lost_each_other(state: RunState, names: Sequence[ReplicaId], first_end: _FirstReport) -> Cause:
-    """Return the cause for two replicas that lost each other: either of them, or both, may have been cut off."""
+    """Return the cause for two replicas that lost each other: one of them, or both, may have been cut off."""
     lost = f"{listed(list(map(str, sorted(names))))} lost each other; {_quote(first_end)}"
     return Cause(None, state.attempt, Exit(message=lost), "lost", "Unreachable")
 
 
 def _without_report(state: RunState, first_end: ReplicaId, running: Sequence[ReplicaId]) -> list[ReplicaId]:
-    """Return the computing replicas that report no peer."""
+    """Return the running chief and workers that report no peer, without the first replica to end."""
     reporting = [name for name, each in state.replicas.items() if each.evidence and each.evidence.reports]
     return [name for name in running if name.role in COMPUTING and name not in (first_end, *reporting)]
 

@@ -1,4 +1,4 @@
-"""The rendezvous: which replicas have to listen and connect, and which do not."""
+"""The rendezvous: which replicas have to listen and connect, and which of them have not done so."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MOST_NAMED = 4
 
 
 class Sockets(Record):
-    """The ports on which an incarnation listens, and the `host:port`s to which it is connected."""
+    """The ports on which an incarnation listens, and the addresses (`host:port`) to which it is connected."""
 
     replica: ReplicaId
     listening: frozenset[int] = frozenset()
@@ -24,7 +24,7 @@ class Missing(Record):
 
     replica: ReplicaId
     address: str
-    listens: bool = False  # it need not, or does; it should be connected
+    listens: bool = False  # true: it is not connected to the address; false: it does not listen on it
 
     def __str__(self) -> str:
         if self.listens:
@@ -38,7 +38,10 @@ def needs_rendezvous(plan: Plan) -> bool:
 
 
 def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mapping[ReplicaId, Sockets]) -> list[Missing]:
-    """Return the running replicas that do not listen; if all do, those that are not connected to the first."""
+    """Return the running replicas that do not listen; if all listen, the replicas that are not connected to the first.
+
+    TensorFlow replicas are not checked for connections.
+    """
     silent = [
         Missing(name, addresses[name])
         for name in _listening(plan)
@@ -55,13 +58,13 @@ def find_missing(plan: Plan, addresses: Mapping[ReplicaId, str], sockets: Mappin
 
 
 def describe_missing(missing: list[Missing]) -> str:
-    """Return `worker.1 does not listen on 127.0.0.1:20001`, and so on; of many only the first."""
+    """Return `worker.1 does not listen on 127.0.0.1:20001`, and so on; of more than four, the first four are named."""
     more = [f"{len(missing) - _MOST_NAMED} more are missing"] if len(missing) > _MOST_NAMED else []
     return listed([*map(str, missing[:_MOST_NAMED]), *more])
 
 
 def _listening(plan: Plan) -> Iterator[ReplicaId]:
-    """Yield the replicas that have to listen: in TensorFlow those to which others connect, else the first."""
+    """Yield the replicas that have to listen: with TensorFlow those to which others connect, else the chief."""
     if plan.framework != "tensorflow":
         if plan.chief:
             yield plan.chief

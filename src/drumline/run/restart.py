@@ -12,7 +12,7 @@ from drumline.run.reconsider import first_report
 from drumline.run.state import Phase, RunState
 
 # Workers of these frameworks catch TERM and continue until a collective fails. Saving is a collective as well, so none
-# of them can save after a peer has failed. A process of torch ends at TERM, unless its script handles it.
+# of them can save after a peer has failed. A process of torch ends on TERM, unless its script handles the signal.
 _CANNOT_SAVE_ALONE = ("tensorflow", "jax")
 _CLASSES_WITH_GRACE = ("preempted", "asked", "time")
 
@@ -35,7 +35,7 @@ def budget_of(budgets: Restart, failure: str) -> int:
 
 
 def is_permanent(budgets: Restart, exit_: Exit | None) -> bool:
-    """Return whether there is no restart after this exit, whatever the budgets."""
+    """Return whether the spec forbids a restart after this exit, whatever the budgets."""
     code = exit_ and (exit_.code if exit_.signal is None else 128 + exit_.signal)
     if not code:
         return False
@@ -51,8 +51,8 @@ def could_be_early(plan: Plan) -> bool:
 def with_failure_class(plan: Plan, state: RunState) -> RunState:
     """Return the state with the failure class `early` if user code failed by itself before the first step.
 
-    Such a failure would be repeated: a wrong import, a wrong path, a wrong shape. An exit code that the spec calls
-    permanent has no budget.
+    Such a failure would occur again: a wrong import, a wrong path, a wrong shape. An exit code that the spec lists as
+    permanent gets the class `permanent`, which has no budget.
     """
     ending = state.ending
     cause = ending.cause if ending and ending.phase is Phase.FAILED else None
@@ -60,7 +60,7 @@ def with_failure_class(plan: Plan, state: RunState) -> RunState:
         return state.replace(ending=ending.replace(cause=cause.replace(failure="permanent")))
     if not (ending and cause and cause.replica) or cause.failure != "crash" or plan.framework == "plain":
         return state
-    if state.stepped or state.is_old or not (failed_by_itself(cause.exit, plan.framework) or cause.said):
+    if state.stepped or state.may_have_stepped or not (failed_by_itself(cause.exit, plan.framework) or cause.said):
         return state
     if not may_restart(plan.restart, state.restarts, "early") and may_restart(plan.restart, state.restarts, "crash"):
         state = state.with_warning(
@@ -71,7 +71,7 @@ def with_failure_class(plan: Plan, state: RunState) -> RunState:
 
 
 def delay_before(budgets: Restart, restarts: int) -> float:
-    """Return about how many seconds to wait before the next restart; the first has no delay."""
+    """Return the approximate delay in seconds before the next restart; the first restart has no delay."""
     if restarts == 0:
         return 0.0
     delay = budgets.backoff_initial_seconds * budgets.backoff_factor ** min(restarts - 1, 64)
@@ -79,10 +79,11 @@ def delay_before(budgets: Restart, restarts: int) -> float:
 
 
 def grace_before_kill(plan: Plan, state: RunState) -> float:
-    """Return the seconds between TERM and KILL for the remaining replicas; 0 is KILL at once.
+    """Return the seconds between TERM and KILL for the remaining replicas; 0 means KILL at once.
 
     Replicas that cannot save without the failed one get no grace, unless the spec sets one. While it is not known which
-    replica failed first, they get time to print more: little if a connection is gone, all of it if a peer is silent.
+    replica failed first, they get time to print their errors: at most one second if a peer is gone, the whole grace if
+    a peer is silent or absent.
     """
     if state.forced:
         return 0.0
@@ -101,9 +102,9 @@ def grace_before_kill(plan: Plan, state: RunState) -> float:
 
 
 def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
-    """Return the event that records the cause of a run that fails for good; None if there is none, or it is recorded.
+    """Return the event that records the cause of a run that fails for good; None if there is nothing to record.
 
-    There is at most one correction, at the end of the attempt, when all evidence is known.
+    A cause is recorded once. There is at most one correction, at the end of the attempt, when all evidence is known.
     """
     cause = final_cause(plan, state)
     if cause is None or (state.named and (state.phase is not Phase.FAILED or len(state.named) > 1)):
@@ -116,7 +117,7 @@ def name_cause(plan: Plan, state: RunState) -> CauseNamed | None:
 def final_cause(plan: Plan, state: RunState) -> Cause | None:
     """Return the cause of a run that fails for good, as soon as it is known: before the other replicas have ended.
 
-    None while the run continues, if another attempt follows, and while the first exit only reports on a peer.
+    Return None while the run continues, if another attempt follows, and while the first exit only reports a peer.
     """
     if state.ending is None or state.ending.phase is not Phase.FAILED or state.stacks_due:
         return None

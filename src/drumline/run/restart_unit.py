@@ -1,11 +1,14 @@
 """Which replicas restart when one fails: the policy of each strategy.
 
-Workers of a mirrored strategy restart together, as the next attempt: a new one among old ones would wait for ever. In
-TensorFlow with a chief and parameter servers, replicas restart separately once a step was taken. The chief continues
-without a worker and uses it again when it has restarted. A chief that restarts finds its workers and ps, and restores
-its checkpoint. The variables on a ps are lost with it, so all ps and the chief restart from the checkpoint, and the
-workers too, which for seconds would not connect again to a ps that they have lost. Before the first step every replica
-is needed.
+Workers of a mirrored strategy restart together, as the next attempt: a new worker among old ones would wait forever.
+In TensorFlow with a chief and parameter servers, replicas restart separately once a step was taken:
+
+* worker: the chief continues without it, and uses it again after its restart.
+* chief: it finds its workers and ps again, and restores its checkpoint.
+* ps: its variables are lost, so all ps and the chief restart from the checkpoint. The workers restart too, since they
+  would take seconds to connect to a ps again.
+
+Before the first step every replica is needed, and a failure ends the attempt.
 """
 
 from __future__ import annotations
@@ -31,9 +34,9 @@ def restarts_separately(plan: Plan) -> bool:
 
 
 def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_return: bool) -> RunState | None:
-    """Return the state after an exit that the others survive; None if it ends the attempt.
+    """Return the state after an exit that does not end the attempt; None if it ends the attempt.
 
-    An exit that is reported after the one that decided (`may_return` is false) is charged to no budget and gives no
+    With `may_return` false, the exit is reported after the deciding exit: the replica is not restarted, and there is no
     warning.
     """
     if not (restarts_separately(plan) and state.stepped and state.phase is Phase.RUNNING):
@@ -46,7 +49,7 @@ def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_retur
         return _choose_revival(plan, state, event, failure)
     others = (other.id for other in plan.replicas_of("worker") if other.id != name)
     left = sum(not state.replicas[other].phase.is_final or other in state.reviving for other in others)
-    if name.role != "worker" or not left:  # a chief without workers would wait for ever
+    if name.role != "worker" or not left:  # a chief without workers would wait forever
         return None
     state = state.with_replica(name, ended_state(event, Phase.FAILED, reason_of(exit_)))
     state = state.replace(forgiven=(*state.forgiven, name))
@@ -59,7 +62,7 @@ def forgive_exit(plan: Plan, state: RunState, event: ReplicaExited, *, may_retur
 
 
 def exit_of_stopped(plan: Plan, state: RunState, event: ReplicaExited) -> RunState | None:
-    """Return the state after the exit of a replica that was stopped to restart; None if it ended for another reason."""
+    """Return the state after the exit of a replica that was stopped in order to restart; None for any other exit."""
     name = event.replica
     if name not in state.reviving:
         return None
@@ -72,26 +75,26 @@ def exit_of_stopped(plan: Plan, state: RunState, event: ReplicaExited) -> RunSta
 
 
 def pending_restarts(plan: Plan, state: RunState) -> tuple[Action, ...]:
-    """Return the actions that must be under way for replicas that restart."""
+    """Return the actions that must be under way for replicas that restart separately."""
     if state.reviving:
         return tuple(stop_and_delay(plan, state))
     return (set_return_timer(plan, state),) if state.waiting and state.revivals else ()
 
 
 def set_return_timer(plan: Plan, state: RunState) -> Action:
-    """Limit the time in which restarted replicas have to start."""
+    """Return the timer that limits the time in which restarted replicas have to start."""
     return SetTimer(f"return {len(state.revivals)}", state.attempt, plan.timeouts.start_seconds)
 
 
 def delay_return(plan: Plan, state: RunState) -> Action:
-    """Choose the delay before replicas restart, or wait for it."""
+    """Return the action that chooses the delay before replicas restart, or the timer of a delay that is chosen."""
     if state.delay_seconds is None:
         return ChooseDelay(state.attempt, delay_before(plan.restart, sum(state.restarts.values()) - 1))
     return SetTimer(f"hold {len(state.revivals)}", state.attempt, state.delay_seconds)
 
 
 def restart_unit(plan: Plan, name: ReplicaId) -> tuple[ReplicaId, ...]:
-    """Return the replicas that restart with this one, where replicas restart separately."""
+    """Return this replica and the replicas that have to restart with it, where replicas restart separately."""
     return tuple(each.id for each in plan.replicas_of("chief", "worker", "ps")) if name.role == "ps" else (name,)
 
 
@@ -111,7 +114,7 @@ def _choose_revival(plan: Plan, state: RunState, event: ReplicaExited, failure: 
 
 
 def stop_and_delay(plan: Plan, state: RunState) -> list[Action]:
-    """Return the actions that stop the replicas to restart, and wait for the delay."""
+    """Return the actions that stop the replicas to be restarted, and wait for the delay."""
     left = state.current(name for name in state.reviving if not state.replicas[name].phase.is_final)
-    orders: list[Action] = [Stop(left, plan.timeouts.grace_seconds)] if left else []
-    return [*orders, delay_return(plan, state)] if state.holding else orders
+    actions: list[Action] = [Stop(left, plan.timeouts.grace_seconds)] if left else []
+    return [*actions, delay_return(plan, state)] if state.holding else actions

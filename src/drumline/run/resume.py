@@ -1,4 +1,4 @@
-"""Resume a run that is over: the same run, its next attempt."""
+"""Resume a run that is over: it continues with its next attempt."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS = {"Asked": "it was killed", PREEMPTED: "it was preempted"}
 
 
 def may_return(events: Iterable[Event], state: RunState) -> bool:
-    """Return whether a supervisor may return by itself: the run is not over, and no stop was requested."""
+    """Return whether a keeper may start the next supervisor: the run is not over, and no stop was requested."""
     stop_requested = False
     for event in events:
         stop_requested = isinstance(event, StopRequested) or (stop_requested and not isinstance(event, ResumeRequested))
@@ -21,14 +21,14 @@ def may_return(events: Iterable[Event], state: RunState) -> bool:
 
 
 def may_resume(state: RunState) -> bool:
-    """Return whether a run is over and did not finish."""
+    """Return whether a run has failed or was killed."""
     return state.phase in (Phase.FAILED, Phase.KILLED)
 
 
 def resumed(state: RunState) -> RunState:
     """Return the state of a resumed run: only the causes of earlier attempts are kept.
 
-    Budgets, time limit and warnings start anew, since the user has acted.
+    Budgets, time limit and warnings are reset, since the user has acted.
     """
     ending = state.ending
     if ending is None:

@@ -1,7 +1,7 @@
 """Read scalars from the end of TensorBoard's event files.
 
-A record is its length, a checksum of the length, data, and a checksum of the data. Records that are incomplete, damaged
-or of another kind are ignored; no record with a wrong checksum is used.
+A record consists of its length, a checksum of the length, its data, and a checksum of the data. Records that are
+incomplete, damaged or of another kind are ignored.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline.run.progress import Progress
 
 _HEAD, _FOOT = 12, 4
 _LONGEST = 512  # a record with a scalar is shorter; histograms, images and graphs are not read
-_MOST = 64  # scalars; the one of interest is among them even if a script writes many tags
+_MOST = 64  # scalars that are read; the loss is among them even if a script writes many tags
 _LENGTH = re.compile(rb"(?s)(?=(...\0\0\0\0\0....))")  # of a record below 16 MiB, and its checksum
 
 # Names of the training loss in Keras, Estimator, Lightning and common scripts.
@@ -25,7 +25,7 @@ _EPOCH_LOSS = "epoch_loss"  # of the Keras callback; its steps are epochs, count
 
 
 class Scalar(Record):
-    """A number that was written under a name, at a step."""
+    """A number that a script has written under a tag, at a step."""
 
     tag: str
     step: int
@@ -34,7 +34,7 @@ class Scalar(Record):
 
 
 def read_scalars(tail: bytes, *, is_cut: bool) -> list[Scalar]:
-    """Return the last scalars in the end of a file, newest first; `is_cut` if it may begin within a record."""
+    """Return the last scalars in the end of a file, newest first; with `is_cut`, it may begin within a record."""
     records = list(_records(tail, _first_record(tail) if is_cut else 0))
     found: list[Scalar] = []
     for data, checksum in reversed(records):
@@ -46,7 +46,10 @@ def read_scalars(tail: bytes, *, is_cut: bool) -> list[Scalar]:
 
 
 def progress_in(scalars: list[Scalar], *, by_keras: bool) -> tuple[Progress, float] | None:
-    """Return the progress in these scalars, and when it was written; `by_keras` if the Keras callback wrote them."""
+    """Return the progress in these scalars (newest first), and when it was written (UTC, seconds).
+
+    Return None if no scalar is a known loss. `by_keras` is true if the Keras callback wrote the scalars.
+    """
     for newest in scalars:
         if by_keras and newest.tag == _EPOCH_LOSS:
             return Progress(epoch=newest.step + 1, loss=newest.value, is_latest=True), newest.at
@@ -78,7 +81,7 @@ def _records(tail: bytes, at: int) -> Iterator[tuple[bytes, int]]:
 def _scalars(event: bytes) -> Iterator[Scalar]:
     """Yield the scalars of one event."""
     try:
-        fields = dict(_fields(event))  # of a field that is repeated, the last: each writer has one summary in an event
+        fields = dict(_fields(event))  # the last value of a repeated field; no writer repeats the summary of an event
         step, at, summary = fields.get(2, 0), fields.get(1), fields.get(5)
         if not isinstance(step, int) or step >= 1 << 63 or not isinstance(at, bytes) or not isinstance(summary, bytes):
             return

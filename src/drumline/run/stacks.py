@@ -14,7 +14,7 @@ _LONGEST = 4000  # characters of a line; a longer one has no known format
 
 
 class Frame(Record):
-    """A function that is being executed, and its place; native code has no line."""
+    """A function that a thread executes, with its file and line; native code has no line."""
 
     name: str
     file: str
@@ -22,7 +22,7 @@ class Frame(Record):
 
     @property
     def is_native(self) -> bool:
-        """Return whether it is compiled code."""
+        """Return whether the function is compiled code."""
         return self.line is None
 
 
@@ -34,12 +34,15 @@ class Thread(Record):
 
 
 def read_threads(text: str) -> list[Thread]:
-    """Return all threads in a text, in its order; other lines are ignored."""
+    """Return all threads in a text, in the same order; other lines are ignored."""
     return list(_threads(text))
 
 
 def main_thread(text: str) -> Thread | None:
-    """Return the main thread of the first process: py-spy names it, the fault handler prints it last."""
+    """Return the main thread of the first process; None if there are no threads.
+
+    py-spy prints its name; the fault handler prints it last.
+    """
     process = re.split(r"(?m)^Process \d+: .*$", text, maxsplit=2)
     threads = read_threads(process[1] if len(process) > 1 else text)
     named = (thread for thread in threads if thread.name == "MainThread")
@@ -64,7 +67,7 @@ def _threads(text: str) -> Iterator[Thread]:
 
 
 def _frame(line: str) -> Frame | None:
-    """Return the frame in a line of py-spy, `    name (file:3)`, or of the fault handler; None if there is none."""
+    """Return the frame in a line of py-spy (`    name (file:3)`) or of the fault handler; None for any other line."""
     if own := _OWN_FRAME.fullmatch(line):
         return Frame(own["name"], own["file"], int(own["line"]))
     if not line.startswith("    ") or not line.endswith(")"):

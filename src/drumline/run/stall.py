@@ -6,7 +6,7 @@ from drumline.record import Record
 from drumline.run.event import StepsStalled
 from drumline.words import format_duration
 
-# A run is stalled after this time without a step, if that is also this many times the longest earlier gap.
+# A run is stalled if it takes no step for SHORTEST_SECONDS, and for TIMES_LONGEST times the longest earlier gap.
 SHORTEST_SECONDS = 60.0
 TIMES_LONGEST = 10
 
@@ -27,7 +27,7 @@ def with_step(gaps: Gaps | None, at_seconds: float, step: int | None) -> Gaps:
 
 
 def is_stalled(gaps: Gaps, now: float, lag_seconds: float = 0.0) -> bool:
-    """Return whether no step was taken for longer than earlier gaps explain; they are seen `lag_seconds` late."""
+    """Return whether no step was taken for much longer than in earlier gaps; steps are seen `lag_seconds` late."""
     if gaps.longest_seconds is None:
         return False
     return now - gaps.at_seconds >= max(SHORTEST_SECONDS + lag_seconds, TIMES_LONGEST * gaps.longest_seconds)

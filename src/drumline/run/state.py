@@ -55,7 +55,7 @@ class ReplicaState(Record):
     reason: str = ""
     at_seconds: float = 0.0
     evidence: Evidence | None = None
-    waits: str = ""  # for what it waits until it starts, where its engine knows
+    waits: str = ""  # why it has not started yet, if the engine knows; empty after the start
 
 
 class Ending(Record):
@@ -68,46 +68,46 @@ class Ending(Record):
 
 
 class Revival(Record):
-    """A restart of some replicas while the others continue: which, why, and the number of the restart in its class."""
+    """A restart of some replicas while the others continue."""
 
     replicas: tuple[ReplicaId, ...]
     cause: Cause
-    number: int
-    budget: int
-    at_seconds: float  # when the cause failed
+    number: int  # number of this restart in its failure class, from 1
+    budget: int  # number of restarts that the class allows
+    at_seconds: float  # when the replica of the cause failed
 
 
 class RunState(Record):
-    """A run as the fold of its events and decisions."""
+    """The state of a run after its events and decisions."""
 
     phase: Phase = Phase.CREATED
     attempt: int = 0
     replicas: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})
     left: Mapping[str, int] = MappingProxyType({})  # number of replicas of each role that have not ended
     waiting: int = 0  # number of replicas that have not started
-    helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # they run before the first attempt
+    helpers: Mapping[ReplicaId, ReplicaState] = MappingProxyType({})  # without TensorBoard
     tensorboard: ReplicaState | None = None  # independent of attempts; None before it is requested
-    tensorboard_address: str = ""  # when it answers
-    ending: Ending | None = None  # decided; the remaining replicas are being stopped
-    verdict: str = ""  # why, as it was recorded
-    stacks_due: bool = False  # hung; no replica is stopped before all stacks are saved
-    stalled: StepsStalled | None = None  # it takes no steps
+    tensorboard_address: str = ""  # while TensorBoard can be reached
+    ending: Ending | None = None  # the decided outcome; the remaining replicas are being stopped
+    verdict: str = ""  # the recorded message of the ending
+    stacks_due: bool = False  # the attempt hung; no replica is stopped before all stacks are saved
+    stalled: StepsStalled | None = None  # the stall that was detected, until a step is taken
     stepped: bool = False  # a step of this attempt was seen
-    is_old: bool = False  # it has run so long that it may have taken steps that were not seen
-    lingering: bool = False  # succeeded; the remaining replicas may end by themselves for a while
-    forced: bool = False  # the user wants no grace
+    may_have_stepped: bool = False  # it has run long enough to have taken steps that were not seen
+    lingering: bool = False  # the run has succeeded; the remaining replicas get time to end by themselves
+    forced: bool = False  # the user requested a stop without a grace
     out_of_time: bool = False  # the run's time limit is over
     causes: tuple[Cause, ...] = ()  # of earlier attempts
-    verdicts: tuple[str, ...] = ()  # the same as they were recorded
+    verdicts: tuple[str, ...] = ()  # the recorded messages of earlier attempts
     named: tuple[Cause, ...] = ()  # the recorded cause of a run that fails for good; a second one corrects the first
-    restarts: Mapping[str, int] = MappingProxyType({})  # spent, by class of failure
-    delay_seconds: float | None = None  # before the next attempt or revival, when it is chosen
+    restarts: Mapping[str, int] = MappingProxyType({})  # number of restarts so far, by failure class
+    delay_seconds: float | None = None  # the chosen delay before the next attempt or revival
     revivals: tuple[Revival, ...] = ()
-    reviving: tuple[ReplicaId, ...] = ()  # they restart when all of them have ended
-    holding: bool = False  # `reviving` wait for a delay
-    forgiven: tuple[ReplicaId, ...] = ()  # their exits did not end the attempt
-    resumes: int = 0  # how often the user resumed it
-    waits: str = ""  # for what the attempt waits until it is placed
+    reviving: tuple[ReplicaId, ...] = ()  # these replicas restart when all of them have ended
+    holding: bool = False  # the replicas in `reviving` wait for a delay
+    forgiven: tuple[ReplicaId, ...] = ()  # the exits of these replicas did not end the attempt
+    resumes: int = 0  # how often the user resumed the run
+    waits: str = ""  # why the attempt is not placed yet; empty when it is
     warnings: tuple[str, ...] = ()
     replica_ids: tuple[ReplicaId, ...] = ()  # of the gang, in the order of the plan
     helper_ids: tuple[ReplicaId, ...] = ()
@@ -132,7 +132,7 @@ class RunState(Record):
         return any(not helper.phase.is_final for helper in self.helpers.values())
 
     def state_of(self, name: ReplicaId) -> ReplicaState | None:
-        """Return the state of a replica or helper; None if the run has none of this name."""
+        """Return the state of a replica or helper; None if the run has no replica or helper with this id."""
         if name == TENSORBOARD:
             return self.tensorboard
         return (self.helpers if name.is_helper else self.replicas).get(name)
@@ -172,7 +172,7 @@ class RunState(Record):
         return self.with_helper(name, now) if name.is_helper else self.with_replica(name, now)
 
     def with_replica(self, name: ReplicaId, now: ReplicaState) -> Self:
-        """Return the state with one replica changed; the counts are updated, not computed anew."""
+        """Return the state with one replica changed; its counts are updated without reading the other replicas."""
         before = self.replicas[name]
         ended = now.phase.is_final - before.phase.is_final
         waiting = (now.phase in _WAITING) - (before.phase in _WAITING)
@@ -198,7 +198,7 @@ def is_past(state: RunState, event: Event) -> bool:
             replica = state.state_of(event.replica)
             if replica is None or replica.phase.is_final or event.incarnation < replica.incarnation:
                 return True
-            if event.replica.is_helper:  # it belongs to no attempt, and runs once per resume
+            if event.replica.is_helper:  # a helper belongs to no attempt, and runs once per resume
                 return event.incarnation > replica.incarnation
             return event.attempt != state.attempt or state.phase is Phase.RESTARTING
         case TensorBoardServed():

@@ -1,4 +1,4 @@
-"""Read all steps that a log names, in order, each with its byte offset."""
+"""Read all steps in a log, in order, each with its byte offset."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from drumline.run.progress import LONGEST_BYTES, newest_first, read_piece
 
 
 class Counted(Record):
-    """A step that a log names, and the offset of its end; or an epoch, in a log without steps."""
+    """A step in a log; or an epoch, in a log without steps."""
 
-    end: int
+    end: int  # offset of the byte after it in the log
     step: int | None
     epoch: int | None = None
     steps: int | None = None
 
     @property
     def order(self) -> tuple[int, int]:
-        """Return a key that sorts by progress."""
+        """Return a key that sorts steps by progress."""
         return self.epoch or 0, self.step or 0
 
 
 class StepReader:
-    """Reads a log in pieces from its beginning; an announced epoch applies to the bar below it."""
+    """Reads a log in pieces from its beginning; the header of an epoch (`Epoch 1/3`) applies to the bar below it."""
 
     def __init__(self) -> None:
         self._epoch: int | None = None
         self._names_epochs = False
         self._rest = b""
-        self._is_cut = False  # the incomplete piece is too long, and was dropped
+        self._is_cut = False  # the last incomplete piece was too long, and its beginning was dropped
         self._offset = 0
 
     def read(self, data: bytes) -> Iterator[Counted]:
-        """Yield the steps in these next bytes; an incomplete last piece is kept for the next call."""
+        """Yield the steps in the next bytes of the log; an incomplete last piece is kept for the next call."""
         data = self._rest + data
         whole = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
         self._rest = data[whole:]
@@ -48,19 +48,19 @@ class StepReader:
             found = read_piece(piece)
             if found is None:
                 continue
-            if found.step is None and found.loss is None:  # an epoch is only announced
+            if found.step is None and found.loss is None:  # the header of an epoch
                 self._epoch, self._names_epochs = found.epoch, True
                 continue
             epoch = found.epoch if found.epoch is not None else self._epoch
             if epoch is None and self._names_epochs:
-                continue  # after the end of an epoch: an evaluation
+                continue  # a bar after the end of an epoch is an evaluation
             yield Counted(start + piece.end, found.step, epoch, found.steps)
             if found.epoch is None and found.step == found.steps and piece.ends_line:
                 self._epoch = None
 
 
 def usual_stride(counted: Iterable[Counted]) -> int:
-    """Return the most common number of steps between two that a log names; 1 if it names too few."""
+    """Return the most common number of steps from one step in a log to the next; 1 if there are too few."""
     gaps: Counter[int] = Counter()
     before: Counted | None = None
     for each in counted:

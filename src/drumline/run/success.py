@@ -1,4 +1,4 @@
-"""When a run has succeeded, and which replicas it needs until then."""
+"""Decide whether a run has succeeded, and which replicas it needs until then."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ _DECIDING_REPLICA = {"chief": ReplicaId("chief", 0), "worker-0": ReplicaId("work
 
 
 def has_succeeded(plan: Plan, state: RunState) -> bool:
-    """Return whether all deciding replicas have finished; called while no replica that can fail the run has failed."""
+    """Return whether all deciding replicas have finished.
+
+    Called only while no replica that can fail the run has failed.
+    """
     one = _DECIDING_REPLICA.get(plan.success)
     return state.replicas[one].phase is Phase.FINISHED if one else not state.left["worker"]
 
@@ -21,20 +24,20 @@ def deciding_replicas(plan: Plan) -> tuple[ReplicaId, ...]:
 
 
 def can_fail_run(replica: ReplicaId) -> bool:
-    """Return whether its failure fails the run; that of an evaluator or of TensorBoard does not."""
+    """Return whether a failure of this replica fails the run; a failure of an evaluator or of TensorBoard does not."""
     return replica.role not in ("evaluator", "tensorboard")
 
 
 def needed_until_end(replica: ReplicaId) -> bool:
-    """Return whether its exit with code 0 during the training is a failure: of a ps, but not of a worker."""
+    """Return whether an exit with code 0 during the training is a failure: it is one for a ps, not for a worker."""
     return replica.role == "ps"
 
 
 def may_linger(plan: Plan, role: str) -> bool:
-    """Return whether a role gets time to end by itself after the success.
+    """Return whether the replicas of a role get time to end by themselves after the success.
 
     A ps never ends by itself, nor does a worker that serves the chief in a strategy with ps. An evaluator may still
-    have a last checkpoint to evaluate if one replica decided the success.
+    have to evaluate the last checkpoint if the success was decided by a single replica.
     """
     if role == "worker" and plan.success == "chief":
         return not plan.replicas_of("ps")

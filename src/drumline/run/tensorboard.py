@@ -1,4 +1,4 @@
-"""TensorBoard beside a run: when it starts, and what its exit means, which never ends the run."""
+"""TensorBoard beside a run: when it starts, and the state after its exit, which never ends the run."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from drumline.run.failure import describe_exit, reason_of
 from drumline.run.state import Phase, RunState
 from drumline.run.verdict import ended_state, judge_exit
 
-# The exit code if TensorBoard is not installed and cannot be: EX_UNAVAILABLE of sysexits.h.
+# The exit code if TensorBoard is not installed and cannot be installed: EX_UNAVAILABLE of sysexits.h.
 UNAVAILABLE_CODE = 69
 
 
 def may_serve(state: RunState) -> bool:
-    """Return whether TensorBoard is to be requested: once for a run, and not before the gang."""
+    """Return whether TensorBoard may be started: once per run, and not while helpers prepare the run."""
     return not (state.tensorboard or state.ending or state.phase in (Phase.CREATED, Phase.BUILDING))
 
 
@@ -31,7 +31,7 @@ def tensorboard_exited(plan: Plan, state: RunState, event: ReplicaExited) -> Run
 
 
 def pythons(plan: Plan) -> tuple[str, ...]:
-    """Return the interpreters that may have TensorBoard, if it gets no environment of its own."""
+    """Return the interpreters that may have TensorBoard installed, for a run without an environment for it."""
     words = (replica.argv[0] for replica in plan.replicas if replica.id == plan.chief)
     own = (word for word in words if re.fullmatch(r"(.*/)?python[0-9.]*", word))
     return tuple(dict.fromkeys((*own, "python")))

@@ -1,4 +1,4 @@
-"""Hosts that did not answer, so that processes of a run may be left on them, and until when."""
+"""Hosts that did not answer at the end of a run: its processes may be left on them until their leases expire."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class UnverifiedHost(Record):
 
     host: str
     until: float | None = None  # seconds since 1970; None while the host may still answer, or without a lease
-    lease_seconds: float | None = None  # None: without a lease
+    lease_seconds: float | None = None  # None if the processes have no lease
 
 
 def unverified_from_text(text: str) -> list[UnverifiedHost]:
-    """Read one host per line: its name, and the time if there is one."""
+    """Read one host per line: its name, and the time `until` if it is known."""
     words = [line.split() for line in text.splitlines() if line.strip()]
     return [UnverifiedHost(host, float(until[0]) if until else None) for host, *until in words]
 

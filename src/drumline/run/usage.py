@@ -1,4 +1,4 @@
-"""What an incarnation uses: processor, memory and GPUs, as its engine measured it."""
+"""The processor time, memory and GPUs that an incarnation uses, as measured by its engine."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from drumline.record import Record
 
 
 class GpuUsage(Record):
-    """What it uses of the GPUs that it can see; None is not known."""
+    """The use of the GPUs that an incarnation can see; a field is None if it is not known."""
 
-    share: float | None  # load, mean over its devices; 1.0 is fully busy
+    share: float | None  # load, mean over the devices; 1.0 is fully busy
     memory_bytes: int | None
     memory_total_bytes: int
-    devices: int  # a bit for each device
-    is_whole: bool = False  # figures of whole devices, since its own part is not known
+    devices: int  # a bit mask of the devices
+    is_whole: bool = False  # the figures are of whole devices, since the part of the incarnation is not known
 
 
 class Usage(Record):
-    """What one incarnation used so far; seconds by the monotonic clock, None is not known."""
+    """The resources that one incarnation has used so far; times by the monotonic clock, None if not known."""
 
     replica: ReplicaId
     attempt: int
@@ -25,6 +25,6 @@ class Usage(Record):
     at_seconds: float
     started_seconds: float
     cpu_seconds: float  # since it started, including children that have ended
-    memory_bytes: int | None = None  # of the whole tree, shared pages once
-    machine_bytes: int | None = None  # the memory of its machine or its limit
+    memory_bytes: int | None = None  # of the whole process tree; shared pages are counted once
+    machine_bytes: int | None = None  # the memory of the machine, or the limit of the incarnation
     gpu: GpuUsage | None = None

@@ -1,4 +1,4 @@
-"""What the exit of a replica means: the first replica to end is the cause."""
+"""Judge the exit of a replica: its phase and reason, and the cause of the attempt's failure."""
 
 from __future__ import annotations
 
@@ -9,26 +9,29 @@ from drumline.run.hang import aborted_for_stacks
 from drumline.run.state import Ending, Phase, ReplicaState, RunState
 from drumline.run.success import can_fail_run
 
-# A replica that exits ends the others, whatever its exit code: an exit with 0 this many seconds (least and most) before
-# a crash is its cause. Peers do not notice an exit in less time.
+# The exit of one replica makes the others crash, whatever its exit code. So an exit with code 0 is the cause of a crash
+# that follows within this time (least and most seconds). Peers do not notice an exit in less time.
 CONSEQUENCE_SECONDS = (0.05, 15.0)
 
 
 def ended_before_decision(event: ReplicaExited, state: RunState) -> bool:
-    """Return whether an exit happened before the one that decided, and is only reported after it.
+    """Return whether an exit happened before the deciding exit, and was only reported after it.
 
-    The time of an exit that was not observed is only when it was noticed, and proves nothing.
+    False for an exit that was not observed: its time is only the time when it was noticed.
     """
     decided = state.ending.at_seconds if state.ending else None
     return decided is not None and event.exit.seen and event.at_seconds < decided
 
 
 def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
-    """Return the cause of a failed replica: the first replica that exited, whatever its exit code."""
+    """Return the cause of the failure of a replica: usually its own exit.
+
+    It is the exit of another replica with code 0 if that happened shortly before, and the replica shows no other cause.
+    """
     exit_, reason = event.exit, reason_of(event.exit)
     own = own_error(event.evidence)
-    # Replicas depend on each other only in a framework. A plain command, a missing command, one that ran out of memory
-    # and one with an error of its own fail by themselves.
+    # Replicas depend on each other only in a framework. A replica fails by itself if it runs a plain command, if its
+    # command cannot be executed, if it ran out of memory, or if its log shows its own error.
     alone = own or reason in ("CannotExecute", "OutOfMemory")
     if plan.framework != "plain" and failed_by_itself(exit_, plan.framework) and not alone:
         shortest, longest = CONSEQUENCE_SECONDS
@@ -49,7 +52,7 @@ def find_cause(plan: Plan, state: RunState, event: ReplicaExited) -> Cause:
 
 
 def own_error(evidence: Evidence | None) -> str:
-    """Return the error of the replica itself; empty if it only reports on others."""
+    """Return the error of the replica itself; empty if it only reports a peer, or if there is no evidence."""
     return evidence.said if evidence and not evidence.reports else ""
 
 
@@ -83,7 +86,7 @@ def _judged_phase(ending: Ending, event: ReplicaExited) -> tuple[Phase, str]:
         return Phase.KILLED, ending.reason
     if cause == event.replica:  # it was stopped because it had not started
         return Phase.FAILED, ending.reason
-    # It failed by itself, whichever replica ended first.
+    # Such a replica failed by itself, even if it was not the first one to end.
     if ran_out_of_memory(event.exit) or (failed_by_itself(event.exit) and own_error(event.evidence)):
         return Phase.FAILED, reason_of(event.exit)
     if failed_by_itself(event.exit) and not aborted_for_stacks(ending, event.exit):

@@ -1,4 +1,4 @@
-"""Replicas that have not started, and what that means for their run."""
+"""Decide what happens if replicas do not start: they are given up, and may be the cause of a failure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ Late = tuple[ReplicaId, ...]
 
 
 def cannot_start(state: RunState, event: ReplicaWaits) -> tuple[Late, Cause | None]:
-    """Return the result of `start_timed_out` for a replica that will never start; nothing for any other."""
+    """Return what `start_timed_out` would return, if this event reports that a replica will never start.
+
+    For any other event, return no replicas and no cause.
+    """
     name, replica_state = event.replica, state.state_of(event.replica)
     if replica_state is None or replica_state.phase not in NOT_STARTED or name == TENSORBOARD:
         return (), None
