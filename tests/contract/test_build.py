@@ -8,7 +8,7 @@ from drumline.engine.abilities import Preparing
 from drumline.plan.types import Environment, Plan, ReplicaId
 from drumline.run.event import ReplicaExited, ReplicaStarted
 from drumline.run.state import Phase
-from scaffold.supervised import FIRST, SessionRecorder, SupervisedRun, able, cast
+from scaffold.supervised import FIRST, SessionRecorder, SupervisedRun, cast, require_ability
 from scaffold.testbeds import Behavior, EngineTestBed
 
 HELPER = ReplicaId("build", 0)
@@ -24,7 +24,7 @@ def equipped(testbed: EngineTestBed, text: str = "build worker", **behaviors: Be
 
 def test_for_an_existing_environment_only_the_end_is_reported(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
-    recorder.loop.wait(able(recorder.session, Preparing).prepare(recorder.plan, HELPER))
+    recorder.loop.wait(require_ability(recorder.session, Preparing).prepare(recorder.plan, HELPER))
     recorder.until(recorder.ends)
     assert recorder.starts() == []
     (end,) = recorder.ends()
@@ -32,11 +32,11 @@ def test_for_an_existing_environment_only_the_end_is_reported(testbed: EngineTes
     assert end.exit.message
 
 
-def test_it_is_reported_again_to_a_supervisor_that_returns(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_end_of_a_build_is_reported_again_to_the_next_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
     first = SessionRecorder(testbed, tmp_path / "run", equipped(testbed))
-    first.loop.wait(able(first.session, Preparing).prepare(first.plan, HELPER))
+    first.loop.wait(require_ability(first.session, Preparing).prepare(first.plan, HELPER))
     second = first.again(testbed)
-    second.loop.wait(able(second.session, Preparing).prepare(second.plan, HELPER))
+    second.loop.wait(require_ability(second.session, Preparing).prepare(second.plan, HELPER))
     second.until(second.ends)
     assert second.exits()[HELPER].ok
 

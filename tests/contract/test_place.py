@@ -13,7 +13,7 @@ from scaffold.supervised import SessionRecorder, watch, workers
 from scaffold.testbeds import Behavior, EngineTestBed
 
 
-def test_every_replica_has_an_address_of_its_own(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_every_replica_has_its_own_address(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = workers(testbed, *(Behavior() for _ in range(5)))
     engine = testbed.make_engine()
     placement = asyncio.run(engine.place(plan))
@@ -21,7 +21,7 @@ def test_every_replica_has_an_address_of_its_own(testbed: EngineTestBed, tmp_pat
     assert len({place.address for place in placement.values()}) == 5
 
 
-def test_a_running_attempt_keeps_its_places(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_running_attempt_keeps_its_addresses(testbed: EngineTestBed, tmp_path: Path) -> None:
     plan = workers(testbed, *(Behavior() for _ in range(5)))
     first = SessionRecorder(testbed, tmp_path / "run", plan)
     addresses = [launch.place.address for launch in first.launches()]
@@ -32,7 +32,7 @@ def test_a_running_attempt_keeps_its_places(testbed: EngineTestBed, tmp_path: Pa
     assert second.loop.wait(second.session.place(plan, keep=addresses)).places == kept
 
 
-def test_what_is_rendered_is_what_starts(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_rendered_command_and_environment_are_those_that_start(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(
         testbed, tmp_path, *[Behavior(("$DRUMLINE_ROLE $DRUMLINE_INDEX of $DRUMLINE_RUN", "$TF_CONFIG"))] * 2
     )

@@ -11,8 +11,8 @@ from drumline.plan.types import TENSORBOARD
 from drumline.run.event import Exit, ReplicaExited, ReplicaStarted, StopRequested, TensorBoardServed
 from drumline.run.state import Phase
 from scaffold.fake_tensorboard import write_python
-from scaffold.supervised import SessionRecorder, SupervisedRun, able, watch, workers
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.supervised import SessionRecorder, SupervisedRun, require_ability, watch, workers
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 
 def install(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
@@ -24,15 +24,15 @@ def served(recorder: SessionRecorder) -> list[str]:
     return [event.address for event in recorder.told if isinstance(event, TensorBoardServed)]
 
 
-def test_it_is_started_once_and_adopted_at_the_same_address(
+def test_tensorboard_is_started_once_and_adopted_at_the_same_address(
     testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
-    first = watch(testbed, tmp_path, LASTING)
-    first.loop.wait(able(first.session, Serving).serve(first.plan))
+    first = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED)
+    first.loop.wait(require_ability(first.session, Serving).serve(first.plan))
     first.until(lambda: served(first) and first.starts())
     second = first.again(testbed)
-    second.loop.wait(able(second.session, Serving).serve(second.plan))
+    second.loop.wait(require_ability(second.session, Serving).serve(second.plan))
     second.until(lambda: served(second) and second.starts())
     assert served(second) == served(first)[:1]
     assert first.starts() == second.starts() == [TENSORBOARD]
@@ -41,24 +41,24 @@ def test_it_is_started_once_and_adopted_at_the_same_address(
     assert second.exits() == {TENSORBOARD: Exit(code=0)}
 
 
-def test_one_that_was_never_started_has_ended_when_it_is_stopped(
+def test_a_tensorboard_that_was_never_started_ends_unseen_when_it_is_stopped(
     testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
-    recorder = watch(testbed, tmp_path, LASTING)
+    recorder = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED)
     recorder.stop(TENSORBOARD)
     recorder.until(recorder.ends)
     (end,) = recorder.ends()
     assert (end.replica, end.exit.seen) == (TENSORBOARD, False)
 
 
-def test_it_outlives_attempts_and_supervisors_and_ends_with_the_run(
+def test_tensorboard_outlives_attempts_and_supervisors_and_ends_with_the_run(
     testbed: EngineTestBed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(monkeypatch, tmp_path)
     plan = workers(testbed, Behavior(until=1, code=1)).replace(tensorboard=True)
     plan = plan.replace(
-        replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior(until=1, code=1), LASTING)),),
+        replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior(until=1, code=1), RUNS_UNTIL_STOPPED)),),
         restart=plan.restart.replace(crash=1, early=1),
     )
     supervised = SupervisedRun(testbed, tmp_path / "home", plan)

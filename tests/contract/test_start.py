@@ -29,7 +29,9 @@ def test_each_start_and_each_end_is_reported_once_in_that_order(testbed: EngineT
         ]
 
 
-def test_a_replica_that_ends_at_once_has_started_before(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_the_start_of_a_replica_that_ends_at_once_is_reported_before_its_end(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     recorder = watch(testbed, tmp_path, Behavior(code=3))
     recorder.start()
     recorder.until_ended()
@@ -46,7 +48,7 @@ def test_no_replica_is_started_twice(testbed: EngineTestBed, tmp_path: Path) -> 
     testbed.open(1)
     recorder.until_ended()
     recorder.start()
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert len(recorder.starts()) == len(recorder.ends()) == 2
     assert (recorder.log(worker(0)), recorder.log(worker(1))) == ("here\n", "here\n")
 
@@ -87,7 +89,7 @@ def test_a_later_exit_has_the_later_time(testbed: EngineTestBed, tmp_path: Path)
     assert first.at_seconds < second.at_seconds
 
 
-def test_attempts_do_not_mix(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_a_stop_of_the_previous_attempt_does_not_stop_the_next_one(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("attempt $DRUMLINE_ATTEMPT",), until=NEVER, obeys=False))
     recorder.start(attempt=0)
     recorder.until_said("attempt 0")
@@ -103,7 +105,7 @@ def test_attempts_do_not_mix(testbed: EngineTestBed, tmp_path: Path) -> None:
     assert (recorder.log(attempt=0), recorder.log(attempt=1)) == ("attempt 0\n", "attempt 1\n")
 
 
-def test_lines_arrive_in_the_folder_of_the_incarnation(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_output_is_written_to_the_folder_of_the_incarnation(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(("first", "second"), until=1))
     folder = recorder.run_dir / trace_dir(worker(0), 0)
     recorder.start()

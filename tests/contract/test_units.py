@@ -18,16 +18,18 @@ from drumline.store.clock import Moment
 from drumline.view.feed import Feed, Lines
 from drumline.view.run import run_details
 from scaffold.supervised import SessionRecorder, SupervisedRun, cast, watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 AGAIN = {worker(1): 1}
 BOTH = [Incarnation(worker(0), 0), Incarnation(worker(1), 0, 1)]
-SECOND = Behavior(("incarnation $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEMPT",), until=LASTING.until)
+SECOND = Behavior(("incarnation $DRUMLINE_INCARNATION of attempt $DRUMLINE_ATTEMPT",), until=RUNS_UNTIL_STOPPED.until)
 
 
 def begin(testbed: EngineTestBed, folder: Path) -> SessionRecorder:
     """Start two workers, one of which fails and is restarted."""
-    plan = cast(testbed, "worker*2", {"worker.0": LASTING, "worker.1": (Behavior(("first",), code=3), SECOND)})
+    plan = cast(
+        testbed, "worker*2", {"worker.0": RUNS_UNTIL_STOPPED, "worker.1": (Behavior(("first",), code=3), SECOND)}
+    )
     recorder = SessionRecorder(testbed, folder / "run", plan)
     first = recorder.launches()
     recorder.loop.wait(recorder.session.start(first))
@@ -42,7 +44,7 @@ def test_a_restarted_replica_is_a_new_incarnation_and_the_others_continue(
     testbed: EngineTestBed, tmp_path: Path
 ) -> None:
     recorder = begin(testbed, tmp_path)
-    recorder.run_bystander()
+    recorder.run_other_replica()
     started = [(each.replica, each.incarnation) for each in recorder.told if isinstance(each, ReplicaStarted)]
     assert sorted(started[:3]) == [(worker(0), 0), (worker(1), 0), (worker(1), 1)]
     assert (recorder.log(worker(1)), recorder.log(worker(1), incarnation=1)) == (
@@ -76,8 +78,8 @@ def test_a_restarted_replica_is_adopted_by_the_next_supervisor(
     }
 
 
-def test_a_replica_that_was_to_restart_and_never_did_ends_unseen(testbed: EngineTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, LASTING, Behavior(code=3))
+def test_a_replica_with_a_restart_that_never_started_ends_unseen(testbed: EngineTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, Behavior(code=3))
     recorder.start()
     recorder.until(recorder.ends)
     recorder.loop.wait(recorder.session.stop(BOTH, grace_seconds=60))
@@ -105,12 +107,14 @@ def until_returned(supervised: SupervisedRun, *replicas: ReplicaId) -> None:
     supervised.until(lambda: all(_is_up_again(supervised.state.replicas[each]) for each in replicas))
 
 
-def test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_only_the_failed_worker_restarts_and_both_incarnations_are_reported(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     behaviors: dict[str, Behavior | tuple[Behavior, ...]] = {
         "chief.0": Behavior(until=3),
-        "worker.0": LASTING,
-        "worker.1": (Behavior(("one",), until=1, signal=9), Behavior(("two",), until=LASTING.until)),
-        "ps.0": LASTING,
+        "worker.0": RUNS_UNTIL_STOPPED,
+        "worker.1": (Behavior(("one",), until=1, signal=9), Behavior(("two",), until=RUNS_UNTIL_STOPPED.until)),
+        "ps.0": RUNS_UNTIL_STOPPED,
     }
     supervised = open_supervised(testbed, tmp_path, cast(testbed, "chief worker*2 ps crash=1", behaviors))
     supervised.until(lambda: supervised.log(worker(1)) == "one\n")
@@ -136,12 +140,14 @@ def test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations(testbed: Engine
     assert own == [Phase.STARTING, Phase.RUNNING, Phase.RESTARTING, Phase.STARTING, Phase.RUNNING, Phase.FINISHED]
 
 
-def test_all_start_again_when_a_ps_fails_also_with_a_new_supervisor(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_all_replicas_restart_when_a_ps_fails_also_with_a_new_supervisor(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     behaviors: dict[str, Behavior | tuple[Behavior, ...]] = {
-        "chief.0": (LASTING, Behavior(until=3)),
-        "worker.0": LASTING,
-        "ps.0": (Behavior(until=1, code=1), LASTING),
-        "ps.1": LASTING,
+        "chief.0": (RUNS_UNTIL_STOPPED, Behavior(until=3)),
+        "worker.0": RUNS_UNTIL_STOPPED,
+        "ps.0": (Behavior(until=1, code=1), RUNS_UNTIL_STOPPED),
+        "ps.1": RUNS_UNTIL_STOPPED,
     }
     supervised = open_supervised(testbed, tmp_path, cast(testbed, "chief worker ps*2 crash=1", behaviors))
     step(supervised)
@@ -163,8 +169,8 @@ def test_all_start_again_when_a_ps_fails_also_with_a_new_supervisor(testbed: Eng
 def test_a_chief_that_failed_without_a_supervisor_restarts(testbed: EngineTestBed, tmp_path: Path) -> None:
     behaviors: dict[str, Behavior | tuple[Behavior, ...]] = {
         "chief.0": (Behavior(until=1, code=1), Behavior()),
-        "worker.0": LASTING,
-        "ps.0": LASTING,
+        "worker.0": RUNS_UNTIL_STOPPED,
+        "ps.0": RUNS_UNTIL_STOPPED,
     }
     supervised = open_supervised(testbed, tmp_path, cast(testbed, "chief worker ps crash=1", behaviors))
     step(supervised)

@@ -6,18 +6,20 @@ from pathlib import Path
 
 from drumline.engine.abilities import Measurable
 from drumline.run.usage import Usage
-from scaffold.supervised import SessionRecorder, able, watch, worker
+from scaffold.supervised import SessionRecorder, require_ability, watch, worker
 from scaffold.testbeds import Behavior, EngineTestBed
 
 
 def usage(recorder: SessionRecorder, *, watched: bool) -> list[Usage]:
     """Return what the engine measures."""
-    return [*recorder.loop.wait(able(recorder.session, Measurable).usage(watched=watched))]
+    return [*recorder.loop.wait(require_ability(recorder.session, Measurable).usage(watched=watched))]
 
 
-def test_every_running_replica_is_measured_and_an_ended_one_once_more(testbed: EngineTestBed, tmp_path: Path) -> None:
+def test_every_running_replica_is_measured_and_an_ended_replica_once_more(
+    testbed: EngineTestBed, tmp_path: Path
+) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1), Behavior(until=2))
-    able(recorder.session, Measurable)
+    require_ability(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     running = [each for each in usage(recorder, watched=True) if each.memory_bytes is not None]
@@ -33,11 +35,11 @@ def test_every_running_replica_is_measured_and_an_ended_one_once_more(testbed: E
     assert usage(recorder, watched=False) == []
 
 
-def test_what_is_measured_grows_and_fits_into_the_time_of_the_incarnation(
+def test_measured_cpu_time_grows_and_is_at_most_the_time_of_the_incarnation(
     testbed: EngineTestBed, tmp_path: Path
 ) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
-    able(recorder.session, Measurable)
+    require_ability(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     (first,) = usage(recorder, watched=False)
@@ -53,7 +55,7 @@ def test_what_is_measured_grows_and_fits_into_the_time_of_the_incarnation(
 
 def test_an_adopted_incarnation_is_measured_from_its_start(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior(until=1))
-    able(recorder.session, Measurable)
+    require_ability(recorder.session, Measurable)
     recorder.start()
     recorder.until_started()
     (before,) = usage(recorder, watched=False)

@@ -35,7 +35,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_good_spec_is_summed_up(capsys: Captured) -> None:
+def test_a_valid_spec_is_summarized(capsys: Captured) -> None:
     assert run(["check"]) == 0
     output, errors = capsys.readouterr()
     first, *others = errors.splitlines()
@@ -60,7 +60,7 @@ parameters layers=2, lr=1e-6, spare=a\\nb
     )
 
 
-def test_a_good_spec_is_summed_up_as_data(capsys: Captured) -> None:
+def test_a_valid_spec_is_summarized_as_json(capsys: Captured) -> None:
     assert run(["check", "-o", "json", "-p", "spare=x"]) == 0
     output, errors = capsys.readouterr()
     assert errors == ""
@@ -75,7 +75,7 @@ def test_a_good_spec_is_summed_up_as_data(capsys: Captured) -> None:
     assert [warning["path"] for warning in data["warnings"]] == ["parameters.spare"]
 
 
-def test_a_bad_spec_is_reported_with_every_line(folder: Path, capsys: Captured) -> None:
+def test_an_invalid_spec_is_reported_with_every_line(folder: Path, capsys: Captured) -> None:
     (folder / "drumline.yml").write_text(SPEC.replace("chief: 1", "chief: 2").replace("90m", "soon"))
     assert run(["check"]) == 2
     output, errors = capsys.readouterr()
@@ -90,7 +90,7 @@ error: 2 problems; nothing was done
     )
 
 
-def test_a_bad_spec_is_reported_as_data(folder: Path, capsys: Captured) -> None:
+def test_an_invalid_spec_is_reported_as_json(folder: Path, capsys: Captured) -> None:
     (folder / "drumline.yml").write_text('project: "x\\e"\nrun: x\n')
     assert run(["check", "-o", "json"]) == 2
     problems = json.loads(capsys.readouterr().out)["problems"]
@@ -99,7 +99,7 @@ def test_a_bad_spec_is_reported_as_data(folder: Path, capsys: Captured) -> None:
     ]
 
 
-def test_nothing_in_a_spec_can_steer_the_terminal(folder: Path, capsys: Captured) -> None:
+def test_texts_of_a_spec_cannot_control_the_terminal(folder: Path, capsys: Captured) -> None:
     (folder / "drumline.yml").write_text(
         'project: x\nrun: {argv: ["\\e[31m", "\\u2028"]}\nparameters: {p: "\\e]0;x"}\n'
     )

@@ -45,7 +45,7 @@ def _with_command(plan: Plan, argv: tuple[str, ...]) -> Plan:
     return plan.replace(replicas=tuple(replica.replace(argv=argv) for replica in plan.replicas))
 
 
-def test_a_run_is_played_to_its_end_and_shown_like_any_other(workspace: Workspace) -> None:
+def test_a_run_of_the_fake_engine_finishes_and_is_shown_like_any_other(workspace: Workspace) -> None:
     again = FakeBehavior((LogLine("attempt 1"), LogLine("late", 0.01)), after_seconds=0.02)
     run = play(workspace, FakeBehavior((LogLine("attempt 0"),), Exit(code=3)), again)
     assert workspace.run("wait", run.id).code == 0
@@ -57,7 +57,7 @@ def test_a_run_is_played_to_its_end_and_shown_like_any_other(workspace: Workspac
     assert run.wait_for(Phase.FINISHED).attempt == 1
 
 
-def test_a_played_run_outlives_its_supervisor_and_can_be_killed(workspace: Workspace) -> None:
+def test_a_run_of_the_fake_engine_outlives_its_supervisor_and_can_be_killed(workspace: Workspace) -> None:
     run = play(workspace, ENDLESS)
     run.wait_started()
     run.kill_supervisor()

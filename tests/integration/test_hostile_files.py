@@ -113,14 +113,14 @@ def test_a_problem_on_every_line_is_not_printed_for_every_line(tmp_path: Path) -
 @pytest.mark.parametrize(
     "data", [GOOD.replace("\n", "\r\n").encode(), b"\xef\xbb\xbf" + GOOD.encode()], ids=["lines of Windows", "mark"]
 )
-def test_a_good_file_of_another_system_is_fine(tmp_path: Path, data: bytes) -> None:
+def test_a_valid_file_with_windows_line_ends_is_accepted(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "drumline.yml").write_bytes(data)
     code, output, errors = check(cwd=tmp_path)
     assert (code, errors) == (0, "")
     assert output.startswith("drumline.yml is fine: digits, 1 worker, tensorflow, on local\n")
 
 
-def test_a_command_too_tangled_to_follow_is_still_followed_in_time(tmp_path: Path) -> None:
+def test_a_deeply_nested_shell_command_is_checked_in_time(tmp_path: Path) -> None:
     tangled = "(" * 200_000 + "`{{ x }}" * 30_000
     (tmp_path / "drumline.yml").write_text(f"project: digits\nparameters: {{x: 1}}\nrun: |\n  {tangled}\n")
     code, output, errors = check(cwd=tmp_path)
@@ -129,7 +129,7 @@ def test_a_command_too_tangled_to_follow_is_still_followed_in_time(tmp_path: Pat
     assert errors.endswith("\nerror: one problem; nothing was done\n")
 
 
-def test_a_directory_is_no_file(tmp_path: Path) -> None:
+def test_a_directory_is_refused_as_a_spec(tmp_path: Path) -> None:
     assert check(".", cwd=tmp_path) == refused(".: is a directory", "name a file, such as `drumline.yml`")
     (tmp_path / "drumline.yml").mkdir()
     hint = "name a file, such as `drumline.yml/drumline.yml`"
@@ -161,7 +161,9 @@ def test_a_pipe_that_its_writer_closes_at_once_is_empty(tmp_path: Path) -> None:
     ],
     ids=lambda value: ascii(value)[:20],
 )  # fmt: skip
-def test_a_file_that_is_none_gets_one_sentence(tmp_path: Path, file: str, answer: tuple[int, str, str]) -> None:
+def test_a_path_that_is_no_readable_spec_gets_one_sentence(
+    tmp_path: Path, file: str, answer: tuple[int, str, str]
+) -> None:
     (tmp_path / "good.yml").write_text(GOOD)
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "dangling").symlink_to("nowhere")
@@ -175,7 +177,7 @@ def test_a_file_named_like_an_option_can_be_named(tmp_path: Path) -> None:
     assert check("--", "-x.yml", cwd=tmp_path) == one_problem("-x.yml:1", NO_MAPPING)
 
 
-def test_a_name_that_is_not_text_is_shown_all_the_same(tmp_path: Path) -> None:
+def test_a_file_name_that_is_not_utf_8_is_shown_escaped(tmp_path: Path) -> None:
     (tmp_path / "caf\udce9.yml").write_text(GOOD)
     code, output, errors = check("caf\udce9.yml", cwd=tmp_path)
     assert (code, errors) == (0, "")

@@ -57,7 +57,7 @@ def test_the_version_and_the_changelog_are_those_of_the_release(checkout: Path) 
 
 
 @pytest.mark.parametrize("version", ["", "1.2", "v1.2.3", "1.2.3rc1", "1.2.3; ls"])
-def test_what_is_no_version_is_refused(checkout: Path, version: str) -> None:
+def test_an_invalid_version_is_refused(checkout: Path, version: str) -> None:
     assert prepare(checkout, version) == (
         2,
         f"error: not a version: `{version}`\nhint: `make release VERSION=1.2.3`\n",

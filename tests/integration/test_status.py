@@ -57,7 +57,7 @@ def is_running(workspace: Workspace) -> bool:
     return summarise(Run(workspace, "1").folder).phase == "RUNNING"
 
 
-def test_a_run_that_went_well_is_listed_and_shown(workspace: Workspace) -> None:
+def test_a_finished_run_is_listed_and_shown(workspace: Workspace) -> None:
     spec = f"roles: {{chief: {{run: 'true'}}, worker: {{replicas: 2, run: 'true'}}, ps: {{run: \"{ENDLESS}\"}}}}"
     assert train(workspace, spec).code == 0
     (row,) = read(workspace)
@@ -92,7 +92,7 @@ def test_the_supervisor_leaves_a_finished_run_in_the_index(workspace: Workspace)
     assert (workspace.home / "index.sqlite").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_run_that_goes_on_can_be_watched_killed_and_removed(workspace: Workspace) -> None:
+def test_a_running_run_can_be_watched_killed_and_then_removed(workspace: Workspace) -> None:
     assert train(workspace, f'run: "{ENDLESS}"', "-d").out == "1\n"
     wait_until(lambda: is_running(workspace))
     (row,) = read(workspace)
@@ -130,7 +130,7 @@ def test_a_run_can_be_removed_the_moment_it_is_over(workspace: Workspace) -> Non
     assert use_index(workspace.home, Index.ids) == set()
 
 
-def test_a_killed_supervisor_is_missed_and_a_new_one_is_seen(workspace: Workspace) -> None:
+def test_status_reports_a_killed_supervisor_and_its_replacement(workspace: Workspace) -> None:
     assert train(workspace, f'run: "{ENDLESS}"', "-d").code == 0
     wait_until(lambda: is_running(workspace))
     Run(workspace, "1").kill_supervisor()
@@ -145,7 +145,7 @@ def test_a_killed_supervisor_is_missed_and_a_new_one_is_seen(workspace: Workspac
     assert read(workspace)[0]["state"] == "KILLED"
 
 
-def test_two_projects_see_their_own_runs_through_links_too(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_project_lists_only_its_own_runs_also_through_a_symbolic_link(workspace: Workspace, tmp_path: Path) -> None:
     other, link = tmp_path / "other", tmp_path / "link"
     other.mkdir()
     link.symlink_to(other)
@@ -156,7 +156,7 @@ def test_two_projects_see_their_own_runs_through_links_too(workspace: Workspace,
     assert [row["id"] for row in read(workspace, "-a")] == ["2", "1"]
 
 
-def test_restarts_are_told(workspace: Workspace) -> None:
+def test_status_shows_the_attempt_and_the_causes_of_restarts(workspace: Workspace) -> None:
     spec = "restart: 1\nrun: \"sh -c 'test -e again || { touch again; exit 7; }'\""
     assert train(workspace, spec).code == 0
     details = read(workspace, "1")
@@ -164,7 +164,7 @@ def test_restarts_are_told(workspace: Workspace) -> None:
     assert [cause["message"] for cause in details["causes"]] == ["1.worker.0: exit code 7"]
 
 
-def test_a_home_that_may_not_be_read_is_a_sentence_everywhere(workspace: Workspace) -> None:
+def test_an_unreadable_home_is_reported_in_one_sentence_by_every_command(workspace: Workspace) -> None:
     workspace.home.mkdir()
     (workspace.home / "runs").write_text("not a folder")
     for words in (("status",), ("status", "1"), ("events", "1"), ("rm", "1")):
@@ -173,7 +173,7 @@ def test_a_home_that_may_not_be_read_is_a_sentence_everywhere(workspace: Workspa
         assert answer.err.startswith(f"error: cannot read the runs in {workspace.home}: Not a directory\n")
 
 
-def test_a_terminal_gets_colour_and_no_line_too_long_unless_it_wants_none(workspace: Workspace) -> None:
+def test_a_terminal_gets_colour_unless_no_color_is_set_and_no_line_wider_than_it(workspace: Workspace) -> None:
     roles = "roles: {chief: {run: 'false'}, worker: {replicas: 2, run: 'true'}, ps: {run: 'true'}}"
     spec = f"name: {'n' * 40}\n{roles}"
     assert train(workspace, spec).code == 1

@@ -26,7 +26,7 @@ def project(tmp_path: Path, packages: Path) -> Iterator[Project]:
     assert agent.marked(str(made.home), within=True) == []
 
 
-def test_check_names_the_problems_of_its_block(project: Project) -> None:
+def test_check_reports_the_problems_of_the_options_of_the_toy_engine(project: Project) -> None:
     answer = project.run("check")
     assert (answer.code, "2 workers, plain, on toy" in answer.out) == (0, True), answer
     spec = project.folder / "drumline.yml"
@@ -71,7 +71,7 @@ def test_kill_ends_all_processes(project: Project) -> None:
     assert project.phase(run) == "KILLED"
 
 
-def test_a_run_outlives_its_supervisor_and_is_taken_up(project: Project) -> None:
+def test_a_run_outlives_its_supervisor_and_is_adopted(project: Project) -> None:
     run = project.begin()
     pid, lock = project.supervisor(run), project.home / "runs" / run / "supervisor.lock"
     os.kill(pid, signal.SIGKILL)
@@ -83,7 +83,7 @@ def test_a_run_outlives_its_supervisor_and_is_taken_up(project: Project) -> None
     assert project.run("logs", f"{run}.worker.0").out.count("worker 0 of default") == 1
 
 
-def test_doctor_examines_its_place(project: Project) -> None:
+def test_doctor_checks_the_toy_engine(project: Project) -> None:
     answer = project.run("doctor", "-o", "json")
     assert answer.code == 0, answer
     (found,) = json.loads(answer.out)
@@ -91,12 +91,12 @@ def test_doctor_examines_its_place(project: Project) -> None:
     assert "in the toy's corner" in found["words"]
 
 
-def test_its_block_is_in_the_schema(project: Project) -> None:
+def test_the_options_of_the_toy_engine_are_in_the_schema(project: Project) -> None:
     schema = json.loads(project.run("schema").out)
     assert "By how much the replicas give way to others" in json.dumps(schema)
 
 
-def test_what_it_cannot_do_is_said_alike(project: Project) -> None:
+def test_what_the_toy_engine_does_not_support_is_reported_in_the_same_words(project: Project) -> None:
     run = project.begin()
     for words, what in (
         (("stacks", run), "stack traces are"),

@@ -166,7 +166,7 @@ def test_train_shows_a_run_to_its_end_and_all_is_here_afterwards(project: Remote
         assert found == [], "a secret is on no disk"
 
 
-def test_the_supervisor_runs_there_and_a_follower_here(project: RemoteProject) -> None:
+def test_the_supervisor_runs_on_the_server_and_a_follower_on_this_machine(project: RemoteProject) -> None:
     run = project.begin()
     there, here = project.remote(run) / "supervisor.lock", project.home / "runs" / run / "supervisor.lock"
     assert is_locked(there)
@@ -191,7 +191,7 @@ def test_logs_follow_and_wait_end_with_the_run(project: RemoteProject) -> None:
     assert out.endswith("--> FINISHED\n"), "the last line of the run is the last that is shown"
 
 
-def test_kill_ends_all_processes_there(project: RemoteProject) -> None:
+def test_kill_ends_all_processes_on_the_server(project: RemoteProject) -> None:
     run = project.begin()
     answer = project.run("kill", run)
     assert (answer.code, answer.out) == (0, f"killed run {run}; none of its processes is left\n"), answer
@@ -229,7 +229,7 @@ def test_a_failed_run_shows_its_cause(project: RemoteProject) -> None:
     assert (status["state"], "exit code 3" in status["message"]) == ("FAILED", True), status
 
 
-def test_a_supervisor_that_cannot_be_reached_is_no_end(project: RemoteProject) -> None:
+def test_an_unreachable_supervisor_is_not_the_end_of_the_run(project: RemoteProject) -> None:
     run = project.begin()
     logs = project.start("logs", "-f", run)
     assert logs.stdout
@@ -280,21 +280,21 @@ def test_a_supervisor_that_was_killed_is_gone_until_it_is_started_again(project:
     assert project.run("logs", run).out.count("worker 0 begins") == 1
 
 
-def test_kill_starts_a_supervisor_there_if_none_is_left(project: RemoteProject) -> None:
+def test_kill_starts_a_supervisor_on_the_server_if_none_is_left(project: RemoteProject) -> None:
     run = project.begin()
     project.kill_supervisor(run)
     assert project.run("kill", run).code == 0
     assert agent.marked(str(project.there), within=True) == []
 
 
-def test_a_server_that_does_not_answer_is_said_before_there_is_a_run(project: RemoteProject) -> None:
+def test_train_reports_a_server_that_does_not_answer_and_creates_no_run(project: RemoteProject) -> None:
     project.cut()
     answer = project.run("train")
     assert (answer.code, "does not answer" in answer.err) == (3, True), answer
     assert list(project.home.glob("runs/*")) == []
 
 
-def test_a_newer_supervisor_that_speaks_this_protocol_too_is_understood(project: RemoteProject) -> None:
+def test_a_newer_supervisor_that_supports_this_protocol_can_be_followed(project: RemoteProject) -> None:
     run = project.begin()
     project.pretend(with_head(protocol=9, drumline="9.9", news=[{"of": "later versions"}]))
     answer = project.run("events", run)

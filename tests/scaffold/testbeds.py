@@ -50,7 +50,7 @@ class Behavior(NamedTuple):
     leaves_child: bool = False  # in its own session, running on
 
 
-LASTING = Behavior(until=NEVER)
+RUNS_UNTIL_STOPPED = Behavior(until=NEVER)
 
 
 class Rendered(NamedTuple):
@@ -424,8 +424,8 @@ _OF_TENSORFLOW = "replicas rejoin one by one with TensorFlow's parameter servers
 # Tests of the contract that are not run on a testbed, with the reason.
 EXCEPTIONS: dict[str, Mapping[str, str]] = {
     "warm": {
-        "test_a_worker_rejoins_alone_and_is_seen_in_both_incarnations": _OF_TENSORFLOW,
-        "test_all_start_again_when_a_ps_fails_also_with_a_new_supervisor": _OF_TENSORFLOW,
+        "test_only_the_failed_worker_restarts_and_both_incarnations_are_reported": _OF_TENSORFLOW,
+        "test_all_replicas_restart_when_a_ps_fails_also_with_a_new_supervisor": _OF_TENSORFLOW,
         "test_a_chief_that_failed_without_a_supervisor_restarts": _OF_TENSORFLOW,
     },
     "toy": {

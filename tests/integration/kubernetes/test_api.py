@@ -99,7 +99,7 @@ def test_a_watch_continues_where_it_was_cut(at: Callable[[int], None]) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False], ids=["as an answer", "as an event"])
-def test_a_watch_that_was_forgotten_lists_everything_again(at: Callable[[int], None], *, at_once: bool) -> None:
+def test_an_expired_watch_lists_all_objects_again(at: Callable[[int], None], *, at_once: bool) -> None:
     gone = status(410, "Expired", "too old resource version")
     assert gone.body
     respond = in_turn(
@@ -147,10 +147,10 @@ def test_a_request_to_a_busy_server_is_repeated(at: Callable[[int], None]) -> No
     assert len(asked) == 4
 
 
-def test_retries_end(at: Callable[[int], None]) -> None:
+def test_a_request_is_repeated_only_until_the_timeout(at: Callable[[int], None]) -> None:
     async def test() -> None:
         async with asking(at, in_turn(status(503, "", "not yet")), timeout_seconds=0.3) as api:
-            with pytest.raises(UnreachableError, match="answers: not yet"):
+            with pytest.raises(UnreachableError, match="cannot serve the request now: not yet"):
                 await api.read("Pod", "a")
 
     run(test())
@@ -168,7 +168,7 @@ def test_a_server_that_does_not_answer_is_named_with_its_address(at: Callable[[i
     run(test())
 
 
-def test_what_is_there_already_was_created(at: Callable[[int], None]) -> None:
+def test_creating_an_existing_object_returns_it(at: Callable[[int], None]) -> None:
     there = pod("a", 7)
     respond = in_turn(status(409, "AlreadyExists", 'pods "a" already exists', kind="pods"), Answer(body=there))
 
@@ -207,7 +207,7 @@ def test_an_object_that_changes_while_it_is_deleted_is_deleted(at: Callable[[int
     run(test())
 
 
-def test_long_lists_come_page_by_page(at: Callable[[int], None]) -> None:
+def test_a_long_list_is_read_page_by_page(at: Callable[[int], None]) -> None:
     first = listing(5, pod("a", 1))
     assert first.body
     first.body["metadata"]["continue"] = "more"
@@ -254,7 +254,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_refusals_are_sentences_with_a_hint(case: str, at: Callable[[int], None]) -> None:
+def test_a_refusal_is_one_sentence_with_a_hint(case: str, at: Callable[[int], None]) -> None:
     answer, sentence, hint = REFUSALS[case]
 
     async def test() -> None:
@@ -267,7 +267,7 @@ def test_refusals_are_sentences_with_a_hint(case: str, at: Callable[[int], None]
     run(test())
 
 
-def test_a_node_that_has_not_heard_of_a_pod_yet_may_be_asked_again(at: Callable[[int], None]) -> None:
+def test_a_log_request_that_comes_before_the_node_knows_the_pod_can_be_repeated(at: Callable[[int], None]) -> None:
     async def read(answer: Answer) -> None:
         async with asking(at, in_turn(answer)) as api, api.pod_log("a", "replica") as chunks:
             _ = [chunk async for chunk in chunks]
@@ -281,7 +281,7 @@ def test_a_node_that_has_not_heard_of_a_pod_yet_may_be_asked_again(at: Callable[
         run(read(status(404, "NotFound", 'pods "a" not found', kind="pods")))
 
 
-def test_a_namespace_that_one_may_not_look_at_is_believed_in(at: Callable[[int], None]) -> None:
+def test_a_namespace_that_the_user_may_not_read_is_assumed_to_exist(at: Callable[[int], None]) -> None:
     async def test() -> None:
         async with asking(at, in_turn(status(403, "Forbidden", "no"))) as api:
             await api.require_namespace()
@@ -314,7 +314,7 @@ def test_a_context_is_chosen_by_its_name_over_several_files(tmp_path: Path, monk
     assert "here, there" in caught.value.hint
 
 
-def test_without_a_kubeconfig_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_kubeconfig_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
@@ -329,7 +329,7 @@ def test_without_a_kubeconfig_it_is_said(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1"])
-def test_a_command_prints_the_token(
+def test_the_token_is_read_from_the_output_of_the_configured_command(
     version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: Callable[[int], None]
 ) -> None:
     asked: list[Request] = []

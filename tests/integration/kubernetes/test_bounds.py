@@ -106,7 +106,7 @@ def test_an_answer_that_is_no_object_is_an_engine_error(
     "body",
     [b'{"details": "x"}', b'{"details": {"causes": ["x", null, 3]}}', b'{"message": {"a": 1}}', b"[1]"],
 )
-def test_a_refusal_of_any_shape_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
+def test_a_refusal_with_any_body_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     async def said(_: str) -> AsyncIterator[bytes]:
         yield body
 
@@ -120,7 +120,7 @@ def test_a_refusal_of_any_shape_is_told(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("after", ["nan", "inf", "-1", "1e9", "9" * 400])
-def test_a_server_that_asks_for_a_strange_pause_is_only_away(
+def test_an_invalid_retry_after_header_means_an_unreachable_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
 ) -> None:
     async def said(_: str) -> AsyncIterator[bytes]:
@@ -165,9 +165,7 @@ def watched(line: bytes) -> Parts:
     ],
     ids=["list", "no object", "no type", "null", "no metadata", "error", "no code", "deep", "no end"],
 )
-def test_a_watch_goes_on_after_a_line_that_is_no_change(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
-) -> None:
+def test_a_watch_continues_after_an_invalid_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes) -> None:
     async def test() -> None:
         async with api_of(tmp_path, monkeypatch, HEAD + b"Connection: close\r\n\r\n", watched(line)) as api:
             found = api.watch("Pod")
@@ -197,7 +195,7 @@ def test_a_list_with_too_large_pages_is_read_in_smaller_ones(tmp_path: Path, mon
     assert limits == ["500", "50", "5"]
 
 
-def test_a_log_that_never_ends_is_given_up_though_bytes_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_a_log_that_never_ends_stops_after_the_timeout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def trickle(_: str) -> AsyncIterator[bytes]:
         yield b"2026-11-15T20:48:20.000000000Z "
         while True:
@@ -214,7 +212,7 @@ def test_a_log_that_never_ends_is_given_up_though_bytes_come(tmp_path: Path, mon
     run(test())
 
 
-def test_the_api_reads_no_more_than_it_needs_of_what_it_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_everywhere_returns_only_the_accepted_objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def said(_: str) -> AsyncIterator[bytes]:
         yield b'{"metadata": {"resourceVersion": "1"}, "items": [{"metadata": {"name": "a"}}, {"metadata": {}}]}'
 

@@ -70,7 +70,7 @@ def test_a_run_of_another_boot_is_lost(workspace: Workspace) -> None:
     assert len(workspace.numbers("up")) == 2
 
 
-def test_processes_of_this_boot_are_safe_from_the_traces_of_another(workspace: Workspace) -> None:
+def test_traces_of_another_boot_end_no_process_of_this_boot(workspace: Workspace) -> None:
     run = workspace.train("run: echo $$ >> $HERE/up; exec sleep 1000")
     workspace.wait_numbers("up", 1)
     leave_alone(run)
@@ -88,7 +88,7 @@ def test_processes_of_this_boot_are_safe_from_the_traces_of_another(workspace: W
     assert workspace.run("kill", bystander.id).code == 0
 
 
-def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime(workspace: Workspace) -> None:
+def test_a_lost_run_restarts_within_its_budget_and_its_time_limit_excludes_downtime(workspace: Workspace) -> None:
     run = workspace.train("""
         run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done
         restart: {lost: 1}
@@ -102,7 +102,7 @@ def test_a_lost_run_starts_again_if_it_may_and_its_time_limit_counts_no_downtime
     assert run.wait_for(Phase.FINISHED).attempt == 1
 
 
-def test_a_journal_cut_in_the_middle_of_a_line_is_read_up_to_there_and_goes_on(workspace: Workspace) -> None:
+def test_a_journal_with_an_incomplete_last_line_is_read_without_it_and_extended(workspace: Workspace) -> None:
     run = workspace.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done")
     workspace.wait_numbers("up", 1)
     wait_until(lambda: run.state.phase is Phase.RUNNING)

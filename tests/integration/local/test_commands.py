@@ -14,7 +14,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Workspace
 
 
-def test_an_exit_before_the_first_line_is_an_end_like_any_other(workspace: Workspace) -> None:
+def test_a_replica_that_exits_without_output_is_reported_like_any_other(workspace: Workspace) -> None:
     run = workspace.train("run: exit 7")
     run.wait_for(Phase.FAILED)
     assert (run.log("worker.0"), run.exit("worker.0").code, run.cause.exit.code) == (b"", 7, 7)
@@ -32,7 +32,7 @@ def test_an_exit_before_the_first_line_is_an_end_like_any_other(workspace: Works
         ("./stranger.sh", 127, "drumline: cannot run ./stranger.sh: its interpreter does not exist\n"),
     ],
 )
-def test_a_command_that_cannot_run_says_so_in_one_line(
+def test_a_command_that_cannot_run_is_reported_in_one_line(
     workspace: Workspace, command: str, code: int, line: str
 ) -> None:
     workspace.write("data.txt", "")
@@ -44,7 +44,7 @@ def test_a_command_that_cannot_run_says_so_in_one_line(
     assert run.cause.reason == "CannotExecute"
 
 
-def test_a_script_that_names_no_interpreter_is_the_shells(workspace: Workspace) -> None:
+def test_a_script_without_a_shebang_is_run_by_the_shell(workspace: Workspace) -> None:
     workspace.write("bare.sh", 'echo "$0 $1 in a shell"').chmod(0o755)
     run = workspace.train("run: {argv: [./bare.sh, runs]}")
     run.wait_for(Phase.FINISHED)
@@ -59,7 +59,7 @@ def test_a_command_is_looked_for_on_the_path_of_its_own_environment(workspace: W
     assert run.log("worker.0").decode() == f"runs {workspace.project}/bin\n"
 
 
-def test_a_workdir_that_has_gone_is_named(workspace: Workspace) -> None:
+def test_a_workdir_that_was_removed_is_named(workspace: Workspace) -> None:
     (workspace.project / "work").mkdir()
     run = workspace.train("""
         run: if [ $DRUMLINE_ATTEMPT = 0 ]; then rmdir $HERE/work; exit 1; fi
@@ -80,7 +80,7 @@ def test_a_workdir_that_may_not_be_entered_is_named(stranger: Workspace) -> None
     assert run.log("worker.0").decode() == f"drumline: cannot work in {work}: Permission denied\n"
 
 
-def test_a_workdir_that_is_not_there_is_refused_before_there_is_a_run(workspace: Workspace) -> None:
+def test_a_missing_workdir_is_refused_before_a_run_is_created(workspace: Workspace) -> None:
     workspace.write_spec("run: 'true'\nworkdir: nowhere")
     answer = workspace.run("train")
     assert answer.code == 2
@@ -88,7 +88,7 @@ def test_a_workdir_that_is_not_there_is_refused_before_there_is_a_run(workspace:
     assert workspace.runs() == []
 
 
-def test_a_replica_begins_with_signals_descriptors_and_limits_as_its_user_has_them(workspace: Workspace) -> None:
+def test_a_replica_starts_with_the_users_signal_dispositions_descriptors_and_limits(workspace: Workspace) -> None:
     run = workspace.train("run: {argv: [sh, -c, 'grep SigIgn /proc/self/status; ls /proc/self/fd; umask; ulimit -n']}")
     run.wait_for(Phase.FINISHED)
     words = run.log("worker.0").decode().split()
@@ -123,7 +123,7 @@ def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace
 
 
 def test_a_run_with_too_few_processes_fails_with_the_reason(stranger: Workspace) -> None:
-    stranger.before = ("prlimit", "--nproc=12", *stranger.before)
+    stranger.command_prefix = ("prlimit", "--nproc=12", *stranger.command_prefix)
     stranger.write_spec("roles: {worker: {replicas: 30, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     stranger.run("train", "-d")
     (run,) = stranger.runs()
@@ -132,13 +132,13 @@ def test_a_run_with_too_few_processes_fails_with_the_reason(stranger: Workspace)
     assert "Traceback" not in run.said()
 
 
-def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(stranger: Workspace) -> None:
+def test_a_supervisor_continues_when_it_cannot_start_auxiliary_processes(stranger: Workspace) -> None:
     for attempts in range(1, 21):
         run = stranger.train("run: echo $$ >> $HERE/up; exec sleep 1000\ntimeouts: {grace: 1}")
         stranger.wait_numbers("up", attempts)  # the limit is for what is started after the replica
         facts = run.folder.facts_file.stat().st_ino
         supervisor = wait_until(run.supervisor)
-        subprocess.run([*stranger.before, "prlimit", "--pid", str(supervisor), "--nproc=1:1"], check=True)
+        subprocess.run([*stranger.command_prefix, "prlimit", "--pid", str(supervisor), "--nproc=1:1"], check=True)
         measured = run.trace_dir("worker.0") / METRICS  # when it has looked which code this is
         wait_until(lambda: measured.exists() or run.supervisor() != supervisor)  # noqa: B023
         assert run.supervisor() == supervisor
@@ -151,14 +151,14 @@ def test_a_supervisor_goes_on_where_no_process_is_left_for_what_it_does_aside(st
 
 @pytest.mark.parametrize("number", [30, 87, 90, 92, 100])
 def test_a_run_with_too_few_descriptors_fails_with_the_reason(workspace: Workspace, number: int) -> None:
-    workspace.before = ("prlimit", f"--nofile={number}:{number}")
+    workspace.command_prefix = ("prlimit", f"--nofile={number}:{number}")
     run = workspace.train("roles: {worker: {replicas: 40, run: exec sleep 1000}}\ntimeouts: {grace: 1}")
     run.wait_for(Phase.FAILED)
     assert "Too many open files" in run.cause.exit.message
     assert "Traceback" not in run.said()
 
 
-def test_a_replica_may_end_by_any_signal(workspace: Workspace) -> None:
+def test_a_replica_that_ends_by_a_signal_is_reported_with_it(workspace: Workspace) -> None:
     run = workspace.train("run: kill -SEGV $$")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").signal == signal.SIGSEGV
@@ -176,7 +176,7 @@ def test_a_nested_run_ends_with_the_replica_that_started_it(workspace: Workspace
     assert workspace.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
 
 
-def test_a_run_that_is_refused_takes_its_spare_supervisor_along(workspace: Workspace) -> None:
+def test_a_refused_run_leaves_no_supervisor_process(workspace: Workspace) -> None:
     workspace.write_spec("run: 'true'\nnonsense: 1")
     answer = workspace.run("train")
     assert answer.code == 2

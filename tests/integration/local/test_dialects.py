@@ -48,11 +48,11 @@ def test_the_example_of_the_riseml_guide_trains_as_it_is(workspace: Workspace) -
     assert {role: len(hosts) for role, hosts in json.loads(config)["cluster"].items()} == {"worker": 3, "ps": 2}
 
 
-def test_values_that_are_missing_are_named_in_one_error(workspace: Workspace) -> None:
+def test_all_missing_values_are_named_in_one_error(workspace: Workspace) -> None:
     workspace.write("riseml.yml", GUIDE)
     answer = workspace.run("train", "-f", "riseml.yml", "--oversubscribe")
     assert answer.code == 2
     assert answer.err.endswith(
         "error: riseml.yml: `num-layers` and `learning-rate` have no value\n"
-        "hint: give them: `-p num-layers=… -p learning-rate=…`\n"
+        "hint: set them: `-p num-layers=… -p learning-rate=…`\n"
     )

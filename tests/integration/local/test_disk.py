@@ -48,7 +48,7 @@ def test_a_replica_that_fills_the_disk_with_its_log_fails_alone(cramped: Workspa
     assert "all work" in answer.out
 
 
-def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: Workspace) -> None:
+def test_a_replica_that_ignores_write_errors_continues_on_a_full_disk(cramped: Workspace) -> None:
     run = cramped.train("run: cat /dev/zero; echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 0")
     cramped.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
@@ -56,7 +56,7 @@ def test_a_replica_that_does_not_mind_a_full_disk_goes_on(cramped: Workspace) ->
     run.wait_for(Phase.FINISHED)
 
 
-def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: Workspace) -> None:
+def test_the_end_of_a_run_is_recorded_on_a_full_disk(cramped: Workspace) -> None:
     run = cramped.train("roles: {worker: 4}\nrun: echo $$ >> $HERE/up; exec sleep 1000\ntimeouts: {grace: 1}")
     cramped.wait_numbers("up", 4)
     run.wait_started()
@@ -67,7 +67,7 @@ def test_the_end_of_a_run_is_written_down_on_a_full_disk(cramped: Workspace) -> 
     filler.unlink()
 
 
-def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: Workspace) -> None:
+def test_kill_works_on_a_full_disk_without_a_supervisor(cramped: Workspace) -> None:
     run = cramped.train("run: echo $$ >> $HERE/up; exec sleep 1000")
     (replica,) = cramped.wait_numbers("up", 1)
     run.kill_supervisor()
@@ -79,7 +79,7 @@ def test_kill_needs_no_room_where_the_supervisor_is_gone(cramped: Workspace) -> 
     assert run.state.phase in (Phase.KILLED, Phase.FAILED)
 
 
-def test_no_attempt_begins_on_a_full_disk(cramped: Workspace) -> None:
+def test_no_attempt_starts_on_a_full_disk(cramped: Workspace) -> None:
     run = cramped.train("run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 1\nrestart: 5")
     cramped.wait_numbers("up", 1)
     filler = fill(cramped.home)
@@ -92,7 +92,7 @@ def test_no_attempt_begins_on_a_full_disk(cramped: Workspace) -> None:
     filler.unlink()
 
 
-def test_nothing_begins_on_a_full_disk(cramped: Workspace) -> None:
+def test_no_run_is_created_on_a_full_disk(cramped: Workspace) -> None:
     filler = fill(cramped.home)
     cramped.write_spec("run: 'true'")
     answer = cramped.run("train")
@@ -107,7 +107,7 @@ def test_a_run_without_a_writable_journal_is_ended_and_can_be_concluded_later(
     workspace: Workspace, replicas: int
 ) -> None:
     # No file may grow beyond this: sooner or later the journal has no room for another attempt.
-    workspace.before = ("prlimit", f"--fsize={1024 + 512 * replicas}")
+    workspace.command_prefix = ("prlimit", f"--fsize={1024 + 512 * replicas}")
     run = workspace.train(f"""
         roles: {{worker: {replicas}}}
         run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 1
@@ -124,6 +124,6 @@ def test_a_run_without_a_writable_journal_is_ended_and_can_be_concluded_later(
     assert answer.code == 3
     assert "its end could not be written down" in answer.err
     wait_until(lambda: not workspace.processes())
-    workspace.before = ()
+    workspace.command_prefix = ()
     assert workspace.run("kill", run.id).code == 0
     assert run.state.phase.is_final

@@ -41,7 +41,9 @@ def report_of(answer: Answer) -> Any:
     return json.loads(answer.out)
 
 
-def test_a_spec_is_started_gets_a_fault_restarts_and_is_ended(project: Workspace) -> None:
+def test_a_drill_of_a_spec_starts_a_run_injects_a_fault_waits_for_the_restart_and_kills_the_run(
+    project: Workspace,
+) -> None:
     answer = project.run("drill", "--kill", "worker.1", "--at-step", "25", "--steps-lost", "200", "-o", "json")
     report = report_of(answer)
     assert answer.code == 0, answer
@@ -62,7 +64,7 @@ def test_a_spec_is_started_gets_a_fault_restarts_and_is_ended(project: Workspace
     assert "which was started for the drill" in answer.err
 
 
-def test_a_bound_that_is_not_kept_fails_the_drill(project: Workspace) -> None:
+def test_an_exceeded_bound_fails_the_drill(project: Workspace) -> None:
     answer = project.run("drill", "--at-step", "5", "--within", "0.001s", "--steps-lost", "0")
     assert answer.code == 1
     assert "Exceeded:   no new step was seen within" in answer.out
@@ -83,7 +85,7 @@ def test_a_running_run_gets_a_fault_only_if_confirmed_and_continues(project: Wor
     assert project.run("kill", run.id).code == 0
 
 
-def test_without_a_budget_a_run_does_not_come_back_and_the_verdict_is_right(project: Workspace) -> None:
+def test_a_drill_of_a_run_without_a_budget_ends_it_with_the_right_verdict(project: Workspace) -> None:
     run = project.train(LINE.replace("restart: 1", "restart: 0"))
     run.wait_for(Phase.RUNNING)
     answer = project.run("drill", run.id, "--yes", "--kill", "worker.0")
@@ -101,7 +103,7 @@ def test_a_spec_without_a_budget_gets_one_for_the_drill_with_a_notice(project: W
     assert "First step: " in answer.out
 
 
-def test_a_run_without_readable_steps_restarts_as_far_as_is_known(project: Workspace) -> None:
+def test_a_drill_of_a_run_without_readable_steps_reports_unknown_lost_steps(project: Workspace) -> None:
     project.write_spec('run: "sleep 1000"\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n')
     answer = project.run("drill", "--after", "10ms", "-o", "json")
     assert answer.code == 0, answer
@@ -113,7 +115,7 @@ def test_no_fault_is_injected_into_a_run_that_ends_before_the_moment(project: Wo
     project.write_spec("run: echo step 1 loss 0.5\nroles: {worker: 2}\n")
     answer = project.run("drill", "--at-step", "100")
     assert answer.code == 1
-    assert "was FINISHED before the moment of the fault; no fault was injected" in answer.err
+    assert "was already FINISHED before the moment of the fault; no fault was injected" in answer.err
 
 
 def test_an_interrupted_drill_ends_its_run_and_undoes_the_fault(project: Workspace) -> None:
@@ -155,7 +157,7 @@ def test_a_cut_network_that_is_not_noticed_is_restored(workspace: Workspace) -> 
         (("7",), "there is no run 7"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_started(
+def test_an_impossible_drill_is_refused_before_anything_is_started(
     project: Workspace, words: tuple[str, ...], said: str
 ) -> None:
     answer = project.run("drill", *words)
@@ -179,7 +181,7 @@ def test_no_replica_is_paused_where_a_pause_is_not_noticed(project: Workspace) -
     assert (answer.code, "this would not be noticed" in answer.err, project.runs()) == (2, True, [])
 
 
-def test_a_run_that_is_over_or_alone_cannot_be_drilled(project: Workspace) -> None:
+def test_a_run_that_is_over_or_has_no_supervisor_cannot_be_drilled(project: Workspace) -> None:
     run = project.train(LINE)
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()

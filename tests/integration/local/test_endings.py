@@ -55,7 +55,7 @@ def test_parameter_servers_serve_until_the_last_worker_has_ended(workspace: Work
     assert sorted(str(event.replica) for event in run.exits()[3:]) == ["ps.0", "ps.1"]
 
 
-def test_workers_that_finish_take_the_parameter_servers_along(workspace: Workspace) -> None:
+def test_parameter_servers_are_stopped_when_the_workers_finish(workspace: Workspace) -> None:
     run = workspace.train("""
         roles: {worker: {replicas: 2, run: "true"}, ps: {run: exec sleep 1000}, evaluator: {run: exec sleep 1000}}
         timeouts: {grace: 1}
@@ -85,7 +85,7 @@ def open_in(workspace: Workspace, pid: int, *, most: int) -> int:
     return wait_until(lambda: found if (found := len(workspace.descriptors(pid))) <= most else None)
 
 
-def test_attempts_leave_nothing_open_in_their_supervisor(workspace: Workspace) -> None:
+def test_attempts_leave_no_open_descriptor_in_the_supervisor(workspace: Workspace) -> None:
     workspace.write("flaky.sh", "echo $$ >> up; until [ -e go$DRUMLINE_ATTEMPT ]; do sleep 0.05; done; exit 1")
     run = workspace.train("""
         roles: {worker: {replicas: 3, run: sh flaky.sh}}
@@ -102,7 +102,7 @@ def test_attempts_leave_nothing_open_in_their_supervisor(workspace: Workspace) -
     run.wait_for(Phase.FAILED)
 
 
-def test_a_run_that_lasts_too_long_is_ended(workspace: Workspace) -> None:
+def test_a_run_that_exceeds_its_time_limit_is_ended(workspace: Workspace) -> None:
     run = workspace.train("run: exec sleep 1000\ntimeouts: {run: 1, grace: 1}")
     run.wait_for(Phase.FAILED)
     assert run.cause.reason == "TimeLimit"

@@ -93,12 +93,12 @@ def check_first_and_second(workspace: Workspace, tool: str) -> None:
 
 
 @pytest.mark.usefixtures("builder")
-def test_pip_builds_it_once_and_an_existing_one_needs_no_build(workspace: Workspace) -> None:
+def test_pip_builds_an_environment_once_and_the_next_run_uses_it(workspace: Workspace) -> None:
     check_first_and_second(workspace, "venv and pip")
 
 
 @pytest.mark.usefixtures("uv")
-def test_uv_builds_it_once_and_is_told_what_pip_was_told(workspace: Workspace) -> None:
+def test_uv_builds_an_environment_once_with_the_settings_of_pip(workspace: Workspace) -> None:
     check_first_and_second(workspace, "uv")
     assert len(workspace.numbers("calls")) == 2, "once to make it, once to install"
 
@@ -125,7 +125,7 @@ def test_a_run_is_building_while_its_replicas_wait(workspace: Workspace) -> None
 
 
 @pytest.mark.usefixtures("uv")
-def test_of_two_runs_that_want_the_same_one_builds_and_the_other_waits(workspace: Workspace) -> None:
+def test_of_two_runs_with_the_same_environment_one_builds_it_and_the_other_waits(workspace: Workspace) -> None:
     close_gate(workspace)
     one = workspace.train(SPEC)
     workspace.wait_numbers("calls", 1)
@@ -141,7 +141,7 @@ def test_of_two_runs_that_want_the_same_one_builds_and_the_other_waits(workspace
 
 @pytest.mark.usefixtures("uv")
 @pytest.mark.parametrize("victim", ["builder", "all"])
-def test_a_build_that_is_killed_leaves_nothing_that_counts_and_the_next_builds_it(
+def test_an_incomplete_environment_of_a_killed_build_is_not_used_and_is_built_again(
     workspace: Workspace, victim: str
 ) -> None:
     close_gate(workspace)
@@ -176,7 +176,7 @@ def test_a_run_that_is_killed_while_it_builds_leaves_nothing(workspace: Workspac
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_supervisor_that_dies_while_it_is_built_is_replaced_and_nothing_is_built_twice(workspace: Workspace) -> None:
+def test_a_supervisor_killed_during_a_build_is_replaced_and_the_environment_is_built_once(workspace: Workspace) -> None:
     close_gate(workspace)
     run = workspace.train(SPEC)
     workspace.wait_numbers("calls", 1)
@@ -222,7 +222,7 @@ def test_a_requirement_that_does_not_exist_fails_the_run_with_the_message_of_the
 
 
 @pytest.mark.usefixtures("uv")
-def test_what_is_used_is_kept_and_what_is_not_can_go(workspace: Workspace) -> None:
+def test_prune_keeps_environments_in_use_and_removes_the_others(workspace: Workspace) -> None:
     run = workspace.train(
         "environment: [drumbeat]\nrun: [touch $HERE/up, 'until [ -e $HERE/end ]; do sleep 0.05; done']"
     )
@@ -268,7 +268,7 @@ def test_a_wheel_counts_by_its_content_and_an_environment_unused_for_a_month_is_
 
 
 @pytest.mark.usefixtures("uv")
-def test_data_is_made_in_the_environment_and_what_is_rendered_builds_and_runs_it(workspace: Workspace) -> None:
+def test_data_is_prepared_in_the_environment_and_the_rendered_script_builds_and_uses_it(workspace: Workspace) -> None:
     text = (
         SPEC
         + "    output: out\n    data: {path: data, prepare: 'python -c \"import snare\" && touch $DATA_DIR/made'}\n"
@@ -286,7 +286,7 @@ def test_data_is_made_in_the_environment_and_what_is_rendered_builds_and_runs_it
     assert len(workspace.numbers("calls")) == 2
 
 
-def test_wrong_requirements_and_a_python_that_is_not_here_are_refused_before_anything_starts(
+def test_invalid_requirements_and_a_missing_python_are_refused_before_anything_starts(
     workspace: Workspace,
 ) -> None:
     workspace.write("requirements.txt", "numpy\nwhat is this\n")
@@ -312,7 +312,7 @@ def test_a_run_without_an_environment_builds_none(workspace: Workspace) -> None:
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_disk_that_is_full_fails_the_build_and_nothing_half_is_left(workspace: Workspace) -> None:
+def test_a_full_disk_fails_the_build_and_leaves_no_incomplete_environment(workspace: Workspace) -> None:
     make_wheel(workspace.project / "wheels", "drumbeat", "1.3", code="#" * 3_000_000)
     small = workspace.path / "small"
     with mounted(small, "2M"):

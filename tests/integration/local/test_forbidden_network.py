@@ -49,42 +49,58 @@ def refused(workspace: Workspace) -> str:
 
 
 @pytest.mark.parametrize("switch", ["max_user_namespaces", "max_net_namespaces", "max_uts_namespaces"])
-def test_a_limit_of_namespaces_is_named(workspace: Workspace, switch: str) -> None:
+def test_a_namespace_limit_of_zero_is_named_as_the_reason_for_no_private_network(
+    workspace: Workspace, switch: str
+) -> None:
     # The limits are those of a user namespace: in one of our own they can be lowered without effect on others.
-    workspace.before = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
+    workspace.command_prefix = ("unshare", "-Ur", "sh", "-c", f'echo 0 > /proc/sys/user/{switch} && exec "$@"', "sh")
     assert refused(workspace) == (
-        f"error: a private network cannot be made here: `user.{switch}` is 0;"
+        f"error: a private network cannot be created on this machine: `user.{switch}` is 0;"
         f" allow more, as root: `sysctl -w user.{switch}=10000`"
     )
 
 
-def test_a_limit_that_is_reached_is_named(workspace: Workspace) -> None:
-    workspace.before = ("unshare", "-Ur", "sh", "-c", 'echo 1 > /proc/sys/user/max_net_namespaces && exec "$@"', "sh")
+def test_a_reached_namespace_limit_is_named_as_the_reason_for_no_private_network(workspace: Workspace) -> None:
+    workspace.command_prefix = (
+        "unshare",
+        "-Ur",
+        "sh",
+        "-c",
+        'echo 1 > /proc/sys/user/max_net_namespaces && exec "$@"',
+        "sh",
+    )
     assert "all 1 that `user.max_net_namespaces` allows are in use" in refused(workspace)
 
 
-def test_the_filter_of_a_container_is_named(workspace: Workspace) -> None:
-    workspace.before = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
+def test_a_seccomp_filter_is_named_as_the_reason_for_no_private_network(workspace: Workspace) -> None:
+    workspace.command_prefix = (sys.executable, "-c", FILTERED, str(UNSHARE[platform.machine()]))
     assert "a seccomp filter forbids user namespaces" in refused(workspace)
     assert "`docker run --security-opt seccomp=unconfined`" in refused(workspace)
 
 
-def test_check_and_render_say_it_too(workspace: Workspace) -> None:
+def test_check_and_render_report_that_a_private_network_cannot_be_created(workspace: Workspace) -> None:
     workspace.write_spec(SPEC)
     assert (workspace.run("check").code, workspace.run("render").code) == (0, 0)
-    workspace.before = ("unshare", "-Ur", "sh", "-c", 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"', "sh")
+    workspace.command_prefix = (
+        "unshare",
+        "-Ur",
+        "sh",
+        "-c",
+        'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"',
+        "sh",
+    )
     checked, rendered = workspace.run("check"), workspace.run("render")
     assert checked.code == 3
     assert "drumline.yml cannot start" in checked.out
     assert rendered.code == 0
     for answer in (checked, rendered):
-        assert "a private network cannot be made here: `user.max_user_namespaces` is 0" in answer.err
+        assert "a private network cannot be created on this machine: `user.max_user_namespaces` is 0" in answer.err
 
 
-def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_same_words(
+def test_a_private_network_forbidden_before_the_next_attempt_ends_the_run_with_the_same_words(
     workspace: Workspace,
 ) -> None:
-    workspace.before = ("unshare", "-Ur")
+    workspace.command_prefix = ("unshare", "-Ur")
     run = workspace.train(
         f"{NETWORK}\nrestart: 1\nrun: echo $$ > $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exit 3"
     )
@@ -94,12 +110,16 @@ def test_a_system_that_forbids_it_before_the_next_attempt_ends_the_run_with_the_
     workspace.write("go", "")
     run.wait_for(Phase.FAILED)
     assert (
-        "a private network cannot be made here: `user.max_user_namespaces` is 0" in workspace.run("status", run.id).out
+        "a private network cannot be created on this machine: `user.max_user_namespaces` is 0"
+        in workspace.run("status", run.id).out
     )
 
 
 def test_a_run_with_too_few_descriptors_for_its_network_fails_with_the_reason(workspace: Workspace) -> None:
-    workspace.before = ("prlimit", "--nofile=30:30")
+    workspace.command_prefix = ("prlimit", "--nofile=30:30")
     run = workspace.train(f"{SPEC}\nroles: {{worker: 20}}")
     run.wait_for(Phase.FAILED)
-    assert "a private network cannot be made here: Too many open files" in workspace.run("status", run.id).out
+    assert (
+        "a private network cannot be created on this machine: Too many open files"
+        in workspace.run("status", run.id).out
+    )

@@ -53,7 +53,7 @@ def refused_everywhere(workspace: Workspace, reason: str, commands: list[list[st
     assert not workspace.exists("executed")
 
 
-def test_the_attack_works_where_no_other_user_could_have_done_it(workspace: Workspace) -> None:
+def test_the_run_of_the_attack_is_resumed_if_all_its_files_belong_to_the_user(workspace: Workspace) -> None:
     planted(workspace)
     assert workspace.run("resume", "1").code == 0
     assert workspace.exists("executed")
@@ -90,7 +90,7 @@ def test_a_run_that_another_user_has_planted_is_refused_by_every_command_that_na
     assert workspace.run("rm", "1").code == 0
 
 
-def test_a_supervisor_refuses_a_run_that_changed_hands_after_the_command_looked(workspace: Workspace) -> None:
+def test_a_supervisor_refuses_a_run_that_changed_owner_after_the_check_of_the_command(workspace: Workspace) -> None:
     path = planted(workspace)
     os.chown(path / "plan.json", OTHER, OTHER)
     told = subprocess.run(
@@ -117,12 +117,12 @@ except EngineError as error:
 def test_root_with_the_home_of_a_user_gets_a_hint_to_set_its_own_folder(stranger: Workspace) -> None:
     """As with `sudo` that keeps HOME: what the user planted there would be executed by root."""
     stranger.train("run: 'true'").wait_for(Phase.FINISHED)
-    user, stranger.before = stranger.before, ()
+    user, stranger.command_prefix = stranger.command_prefix, ()
     refused_everywhere(stranger, f"{stranger.path.parent} belongs to user {stranger.path.stat().st_uid}")
     fresh = stranger.path / "fresh"
     answer = stranger.run("train", env={"DRUMLINE_HOME": str(fresh)})
     assert (answer.code, fresh.exists()) == (3, False)
-    stranger.before = user
+    stranger.command_prefix = user
 
 
 @pytest.mark.parametrize("name", ["last-run", "index.sqlite", "ledger/lock", "runs"])
@@ -148,7 +148,7 @@ def test_a_link_that_was_planted_in_a_home_is_not_written_through(workspace: Wor
 
 def test_all_that_runs_leave_is_private_whatever_the_umask(workspace: Workspace) -> None:
     """Failed, restarted, killed and warm runs; an exception kept as data, metrics, stacks, claims, TensorBoard."""
-    workspace.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+    workspace.command_prefix = ("sh", "-c", 'umask 000; exec "$@"', "sh")
     del workspace.env["DRUMLINE_HOME"], workspace.env["XDG_CACHE_HOME"]
     workspace.env |= {"HOME": str(workspace.path / "user"), "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     (workspace.path / "user").mkdir(mode=0o700)

@@ -18,8 +18,8 @@ def everything(folder: Path) -> list[Path]:
     return [folder, *(path for path in folder.rglob("*"))]
 
 
-def test_what_a_run_leaves_is_for_its_user_alone(workspace: Workspace) -> None:
-    workspace.before = ("sh", "-c", 'umask 000; exec "$@"', "sh")
+def test_files_of_a_run_are_accessible_to_its_user_only(workspace: Workspace) -> None:
+    workspace.command_prefix = ("sh", "-c", 'umask 000; exec "$@"', "sh")
     run = workspace.train("run: echo said; mkdir $OUTPUT_DIR/theirs; exit $((1 - DRUMLINE_ATTEMPT))\nrestart: 1")
     run.wait_for(Phase.FINISHED)
     workspace.run("status")
@@ -33,7 +33,7 @@ def test_what_a_run_leaves_is_for_its_user_alone(workspace: Workspace) -> None:
             assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_a_home_that_is_there_already_keeps_its_mode(workspace: Workspace) -> None:
+def test_an_existing_home_keeps_its_mode(workspace: Workspace) -> None:
     workspace.home.mkdir(mode=0o755)
     workspace.train("run: 'true'").wait_for(Phase.FINISHED)
     assert stat.S_IMODE(workspace.home.stat().st_mode) == 0o755
@@ -49,7 +49,7 @@ def test_a_secret_reaches_its_replica_and_no_disk(workspace: Workspace) -> None:
     assert holding == []
 
 
-def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(workspace: Workspace) -> None:
+def test_a_secret_that_is_not_set_is_reported_before_a_run_is_created(workspace: Workspace) -> None:
     workspace.write_spec("run: 'true'\nenv: {TOKEN: {from: MY_TOKEN}}")
     answer = workspace.run("train")
     assert answer.code == 2
@@ -60,7 +60,7 @@ def test_a_secret_that_is_not_set_is_missed_before_there_is_a_run(workspace: Wor
     assert workspace.runs() == []
 
 
-def test_a_supervisor_without_the_secrets_watches_replicas_but_starts_none(workspace: Workspace) -> None:
+def test_a_supervisor_without_the_secrets_watches_running_replicas_and_starts_none(workspace: Workspace) -> None:
     spec = "run: until [ -e $HERE/go ]; do sleep 0.05; done; exit 1\nenv: {TOKEN: {from: MY_TOKEN}}\nrestart: 1"
     run = workspace.train(spec, env={"MY_TOKEN": SECRET})
     run.wait_started()
@@ -74,7 +74,7 @@ def test_a_supervisor_without_the_secrets_watches_replicas_but_starts_none(works
     assert "needs the secret TOKEN from the variable MY_TOKEN" in run.cause.exit.message
 
 
-def test_twenty_launches_at_one_instant_have_numbers_of_their_own_and_all_finish(workspace: Workspace) -> None:
+def test_twenty_simultaneous_launches_have_different_numbers_and_all_finish(workspace: Workspace) -> None:
     workspace.write_spec("run: echo $DRUMLINE_RUN >> $HERE/ran")
     commands = [workspace.command("train", "-d") for _ in range(20)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]
@@ -86,7 +86,7 @@ def test_twenty_launches_at_one_instant_have_numbers_of_their_own_and_all_finish
     assert sorted(workspace.numbers("ran")) == numbers
 
 
-def test_a_number_is_not_given_again_when_its_run_is_gone(workspace: Workspace) -> None:
+def test_the_number_of_a_removed_run_is_not_used_for_another_run(workspace: Workspace) -> None:
     for number in ("1", "2"):
         run = workspace.train("run: 'true'")
         assert run.id == number
@@ -94,7 +94,7 @@ def test_a_number_is_not_given_again_when_its_run_is_gone(workspace: Workspace) 
         assert workspace.run("rm", number).code == 0
 
 
-def test_a_home_that_cannot_be_made_is_named(workspace: Workspace) -> None:
+def test_a_home_that_cannot_be_created_is_named(workspace: Workspace) -> None:
     workspace.write("file", "")
     workspace.write_spec("run: 'true'")
     answer = workspace.run("train", env={"DRUMLINE_HOME": str(workspace.project / "file" / "home")})

@@ -119,20 +119,20 @@ except OSError as error:
 """
 
 
-def test_each_has_a_name_a_loopback_and_a_link_with_its_address(tmp_path: Path) -> None:
+def test_each_replica_has_a_host_name_a_loopback_and_a_link_with_its_address(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         for number, replica in enumerate((FIRST, SECOND, THIRD), start=1):
             looked = say(made.namespaces(replica).enter, LOOK)
             assert looked == [f"10.77.0.{number} lo eth0", f"10.77.0.{number} 255.255.0.0"]
 
 
-def test_the_hub_has_a_bridge_and_a_cable_for_each_by_its_name(tmp_path: Path) -> None:
+def test_the_hub_has_a_bridge_and_one_link_named_after_each_replica(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         (looked,) = say(made.namespaces(FIRST).held, LOOK)
         assert looked.split()[1:] == ["hub", "worker.0", "worker.1", "worker.2"]
 
 
-def test_the_kernels_refusal_is_an_error_with_its_number(tmp_path: Path) -> None:
+def test_a_refusal_of_the_kernel_is_an_error_with_its_number(tmp_path: Path) -> None:
     again = """
 with Netlink() as wires:
     for ask in (lambda: wires.add_bridge("hub"), lambda: wires.delete("other"), lambda: wires.set_up(4711)):
@@ -147,13 +147,13 @@ with Netlink() as wires:
         assert say(made.namespaces(THIRD).enter, LOOK) == ["10.77.0.3 lo"]
 
 
-def test_a_peer_that_does_not_serve_yet_refuses_at_once(tmp_path: Path) -> None:
+def test_a_connection_to_a_replica_that_does_not_listen_is_refused_at_once(tmp_path: Path) -> None:
     """Frameworks try again when they are refused, and give up when a host is not there."""
     with network(tmp_path) as made:
         assert say(made.namespaces(FIRST).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
 
 
-def test_a_later_network_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> None:
+def test_a_later_network_joins_the_hub_of_a_running_keeper(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         door = made.namespaces(FIRST)
         with kept(tmp_path, FIRST, door), serving(door):
@@ -166,7 +166,7 @@ def test_a_later_network_joins_the_hub_that_a_keeper_holds(tmp_path: Path) -> No
                     joined.namespaces(FIRST)
 
 
-def test_without_a_running_keeper_there_is_a_new_hub(tmp_path: Path) -> None:
+def test_without_a_running_keeper_a_new_hub_is_made(tmp_path: Path) -> None:
     with network(tmp_path) as made, serving(made.namespaces(FIRST)):
         with kept(tmp_path, FIRST, made.namespaces(FIRST)):
             pass
@@ -181,7 +181,7 @@ def held_here() -> list[str]:
     return [target for link in links if (target := os.readlink(link)).startswith(("user:", "net:", "uts:"))]  # noqa: PTH115
 
 
-def test_closing_leaves_no_descriptor(tmp_path: Path) -> None:
+def test_closing_a_network_leaves_no_open_descriptor(tmp_path: Path) -> None:
     with network(tmp_path) as made:
         made.namespaces(FIRST)
         assert len(held_here()) == 2 + 3 * 2

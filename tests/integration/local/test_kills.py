@@ -73,7 +73,7 @@ def test_a_killed_evaluator_does_not_end_the_training(workspace: Workspace) -> N
     assert warning == "evaluator.0 failed (killed by signal 9 (KILL)); the training continues without it"
 
 
-def test_a_replica_that_is_killed_while_it_is_stopped_is_no_second_cause(workspace: Workspace) -> None:
+def test_a_replica_that_is_killed_while_it_is_stopped_is_not_a_second_cause(workspace: Workspace) -> None:
     run = start(workspace, STUBBORN, up=2)
     asker = workspace.command("kill", run.id)
     workspace.wait_numbers("asked", 2)
@@ -159,7 +159,7 @@ def test_a_keeper_killed_while_its_replica_is_stopped_leaves_the_run_killed(work
     assert out == f"killed run {run.id}; none of its processes is left\n"
 
 
-def test_what_a_replica_left_behind_is_ended_even_if_its_keeper_is_killed_in_the_midst_of_that(
+def test_leftover_processes_of_a_replica_are_ended_even_if_the_keeper_is_killed_while_it_ends_them(
     workspace: Workspace,
 ) -> None:
     # The replica has exited, and its keeper waits a second for the child to exit, which kills it when it is terminated.
@@ -183,7 +183,7 @@ def test_a_keeper_killed_after_success_leaves_the_run_finished(workspace: Worksp
     run.wait_for(Phase.FINISHED)
 
 
-def test_replicas_train_and_log_on_without_a_supervisor_and_their_ends_are_not_lost(workspace: Workspace) -> None:
+def test_without_a_supervisor_replicas_train_and_log_and_their_exits_are_kept(workspace: Workspace) -> None:
     run = workspace.train("""
         roles:
           worker:
@@ -296,7 +296,9 @@ def test_kill_of_a_run_with_a_worker_that_failed_without_a_supervisor_restarts_n
 
 
 @pytest.mark.cold("a warm replica is not started by the supervisor")
-def test_every_process_may_be_killed_while_the_gang_is_starting(workspace: Workspace) -> None:
+def test_kill_works_if_the_supervisor_a_keeper_and_the_fork_server_were_killed_during_the_start(
+    workspace: Workspace,
+) -> None:
     # The first replica kills the supervisor and its keeper, while others are not there yet.
     # Between the two is the fork server.
     workspace.write(
@@ -346,7 +348,7 @@ def test_a_run_without_any_process_left_ends_as_lost(workspace: Workspace) -> No
     assert run.cause.reason == "ExitUnknown"
 
 
-def test_a_supervisor_that_comes_back_keeps_to_the_budget_of_restarts(workspace: Workspace) -> None:
+def test_a_new_supervisor_keeps_to_the_restart_budget(workspace: Workspace) -> None:
     run = workspace.train("""
         run: echo $$ >> $HERE/up; exec sleep 1000
         restart: 1
@@ -379,7 +381,7 @@ def test_a_fork_server_that_is_killed_is_replaced_for_the_next_attempt(workspace
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_many_commands_that_supervise_a_run_at_once_give_it_one_supervisor(workspace: Workspace) -> None:
+def test_simultaneous_supervise_commands_start_one_supervisor(workspace: Workspace) -> None:
     run = start(workspace, LINE, up=4)
     run.kill_supervisor()
     commands = [workspace.command("supervise", run.id) for _ in range(6)]
@@ -392,7 +394,7 @@ def test_many_commands_that_supervise_a_run_at_once_give_it_one_supervisor(works
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_a_supervisor_killed_again_and_again_leaves_the_run_as_it_was(workspace: Workspace) -> None:
+def test_a_run_continues_unchanged_when_its_supervisor_is_killed_repeatedly(workspace: Workspace) -> None:
     run = start(workspace, LINGERING, up=2)
     for _ in range(4):
         run.kill_supervisor()
@@ -428,7 +430,7 @@ def test_several_runs_are_killed_together_not_one_after_the_other(workspace: Wor
     assert killer.returncode == 0
 
 
-def test_a_foreground_train_that_is_killed_leaves_the_run(workspace: Workspace) -> None:
+def test_a_run_continues_when_its_foreground_train_is_killed(workspace: Workspace) -> None:
     workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.05; done")
     command = workspace.command("train")
     read_to(command, "begun")
@@ -453,7 +455,7 @@ def test_a_foreground_train_reports_a_lost_supervisor_with_its_own_exit_code(
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_a_run_that_is_killed_from_elsewhere_is_a_failure_to_the_command_that_waits_for_it(
+def test_a_waiting_command_exits_with_a_failure_when_the_run_is_killed_by_another_command(
     workspace: Workspace,
 ) -> None:
     workspace.write_spec("run: echo begun; exec sleep 1000")

@@ -73,21 +73,21 @@ main()
 """
 
 
-def test_in_the_background_it_prints_its_number(workspace: Workspace) -> None:
+def test_train_in_the_background_prints_the_number_of_the_run(workspace: Workspace) -> None:
     workspace.write_spec(BOTH)
     launched = launch(workspace, "-d")
     assert (launched.code, launched.out) == (0, "1\n")
     launched.run.wait_for(Phase.FINISHED)
 
 
-def test_what_fails_says_why(workspace: Workspace) -> None:
+def test_train_prints_why_a_run_failed(workspace: Workspace) -> None:
     workspace.write_spec("run: echo broken >&2; exit 3")
     launched = launch(workspace)
     assert launched.code == 1
     assert "Run 1 failed. First replica to fail: 1.worker.0, exit code 3" in launched.out
 
 
-def test_what_is_typed_has_its_part_in_the_plan(workspace: Workspace) -> None:
+def test_parameters_and_options_of_the_command_line_are_in_the_plan(workspace: Workspace) -> None:
     workspace.write("other.yml", "project: other\nframework: torch\nrun: echo {{ lr }}\nparameters: {lr: 1, seed: 2}\n")
     words = ("-p", "lr=0.5", "--parameter", "seed=7", "--name", "mine", "--no-warm", "--oversubscribe", "other.yml")
     launched = launch(workspace, *words)
@@ -102,16 +102,14 @@ def test_what_is_typed_has_its_part_in_the_plan(workspace: Workspace) -> None:
 
 
 @pytest.mark.parametrize("where", ["output", "checkpoint"])
-def test_where_the_number_has_a_part_in_the_plan_every_run_gets_one_of_its_own(
-    workspace: Workspace, where: str
-) -> None:
+def test_a_placeholder_for_the_run_number_has_the_number_of_each_run(workspace: Workspace, where: str) -> None:
     workspace.write_spec(f"{where}: 'at-{{{{ run }}}}'\nrun: echo here")
     launch(workspace)
     again = launch(workspace)
     assert getattr(again.run.folder.plan(), where) == "at-2"
 
 
-def test_a_spec_that_is_wrong_is_refused_with_its_lines(workspace: Workspace) -> None:
+def test_an_invalid_spec_is_refused_with_its_lines(workspace: Workspace) -> None:
     workspace.write_spec("run: echo here\nrolls: 3")
     launched = launch(workspace)
     assert launched.code == 2
@@ -120,12 +118,12 @@ def test_a_spec_that_is_wrong_is_refused_with_its_lines(workspace: Workspace) ->
     assert not workspace.runs()
 
 
-def test_a_spec_that_is_not_there_is_refused(workspace: Workspace) -> None:
+def test_a_missing_spec_is_refused(workspace: Workspace) -> None:
     launched = launch(workspace)
     assert (launched.code, launched.err.splitlines()[0]) == (2, "error: there is no drumline.yml here")
 
 
-def test_what_the_machine_does_not_have_is_refused_behind_what_is_unwise(workspace: Workspace) -> None:
+def test_too_large_resources_are_refused_after_the_warnings(workspace: Workspace) -> None:
     workspace.write("task.py", "import os\nos.environ['TF_CONFIG'] = '{}'\n")
     workspace.write_spec(
         "framework: tensorflow\nresources: {cpus: 4000}\nroles: {worker: {replicas: 2, run: python task.py}}"
@@ -162,7 +160,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_error(workspace: Workspace) 
     (workspace.home / "last-run").rmdir()
 
 
-def test_a_supervisor_that_is_killed_before_it_has_taken_its_run_is_one_clear_error(workspace: Workspace) -> None:
+def test_a_supervisor_that_is_killed_before_it_locks_its_run_is_one_clear_error(workspace: Workspace) -> None:
     workspace.write_spec("run: echo here")
     murder = workspace.write("murder.py", _MURDER)
     command = workspace.command("train", program=(sys.executable, str(murder)))
@@ -191,7 +189,7 @@ main()
 """
 
 
-def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(workspace: Workspace) -> None:
+def test_ctrl_c_detaches_from_the_run_and_the_run_continues(workspace: Workspace) -> None:
     workspace.write_spec(WAITING)
     terminal = Terminal(workspace, "train")
     try:
@@ -207,7 +205,7 @@ def test_ctrl_c_leaves_it_alone_and_says_how_to_come_back(workspace: Workspace) 
     Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
-def test_an_interrupt_between_the_run_and_its_name_is_answered_with_the_name(workspace: Workspace) -> None:
+def test_an_interrupt_between_the_creation_of_a_run_and_its_first_line_prints_its_name(workspace: Workspace) -> None:
     workspace.write_spec(WAITING)
     slow = workspace.write("slow.py", _SLOW)
     command = workspace.command("train", program=(sys.executable, str(slow)))

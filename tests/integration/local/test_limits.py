@@ -134,7 +134,7 @@ def test_within_its_limit_no_replica_is_ended(narrow: Workspace) -> None:
     assert warnings(run) == []
 
 
-def test_want_of_memory_is_charged_to_its_own_budget(narrow: Workspace) -> None:
+def test_a_replica_out_of_memory_is_charged_to_its_own_budget(narrow: Workspace) -> None:
     run = narrow.train(f"run: {HOG}\nresources: {{memory: 64MiB}}\nrestart: {{budget: 5, out_of_memory: 1}}")
     run.wait_for(Phase.FAILED)
     assert [[exit_.exit.out_of_memory for exit_ in run.exits(attempt)] for attempt in (0, 1, 2)] == [[True], [True], []]
@@ -149,7 +149,7 @@ def test_a_child_that_hits_the_limit_fails_its_replica(narrow: Workspace) -> Non
     assert (end.code, end.signal, end.message) == ((None, 9, ALL_OF_IT) if whole_group else (7, None, ALL_OF_IT))
 
 
-def test_a_replica_that_ends_well_though_it_lost_a_child_has_finished(narrow: Workspace) -> None:
+def test_a_replica_that_exits_with_0_after_a_child_ran_out_of_memory_has_finished(narrow: Workspace) -> None:
     if ground().version == 2:
         return  # there the kernel ends all of it, as the test above shows
     run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
@@ -166,7 +166,7 @@ def test_a_child_in_a_session_of_its_own_is_limited_and_the_keeper_is_not(narrow
     assert not group.exists()
 
 
-def test_the_verdict_needs_no_supervisor(narrow: Workspace) -> None:
+def test_a_replica_out_of_memory_without_a_supervisor_is_recorded_as_such(narrow: Workspace) -> None:
     run = start(narrow, PATIENT)
     run.kill_supervisor()
     go(narrow)
@@ -177,7 +177,7 @@ def test_the_verdict_needs_no_supervisor(narrow: Workspace) -> None:
     assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", ALL_OF_IT)
 
 
-def test_an_end_that_no_keeper_saw_is_known_from_the_group(narrow: Workspace) -> None:
+def test_a_replica_out_of_memory_without_a_keeper_is_known_from_its_cgroup(narrow: Workspace) -> None:
     run = start(narrow, PATIENT)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"))
@@ -188,14 +188,14 @@ def test_an_end_that_no_keeper_saw_is_known_from_the_group(narrow: Workspace) ->
     assert (run.cause.reason, run.exit("worker.0").message) == ("OutOfMemory", f"its keeper is gone; {ALL_OF_IT}")
 
 
-def test_a_killed_keeper_leaves_no_group(narrow: Workspace) -> None:
+def test_a_killed_keeper_leaves_no_cgroup(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
     assert (run.cause.reason, run.exit("worker.0").message) == ("ExitUnknown", "its keeper is gone")
 
 
-def test_a_process_that_hides_from_every_other_search_is_found_in_the_group(narrow: Workspace) -> None:
+def test_a_process_that_no_other_search_finds_is_found_in_the_cgroup(narrow: Workspace) -> None:
     # Without a mark, a session, a log or a parent that would tell to which run it belongs.
     narrow.write("hide.sh", "cd /; exec env -i setsid sh -c 'echo $$ > $0; exec sleep 1000' $1 > /dev/null 2>&1")
     run = start(narrow, SLEEPING.replace("exec", "(sh hide.sh $HERE/hidden &); exec"))
@@ -208,7 +208,7 @@ def test_a_process_that_hides_from_every_other_search_is_found_in_the_group(narr
 
 
 @pytest.mark.parametrize("command", ["supervise", "kill"])
-def test_when_every_process_was_killed_the_next_command_removes_the_group(narrow: Workspace, command: str) -> None:
+def test_if_every_process_was_killed_the_next_command_removes_the_cgroup(narrow: Workspace, command: str) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
     kill_and_wait(run.keeper("worker.0"), run.pid("worker.0"))
@@ -217,7 +217,7 @@ def test_when_every_process_was_killed_the_next_command_removes_the_group(narrow
     run.wait_for(Phase.KILLED if command == "kill" else Phase.FAILED)
 
 
-def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: Workspace) -> None:
+def test_a_supervisor_in_another_cgroup_finds_the_cgroup_of_the_run(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     run.kill_supervisor()
     elsewhere = make_group(ground(), f"elsewhere-{os.getpid()}", 1 << 30)
@@ -231,7 +231,7 @@ def test_a_supervisor_in_another_cgroup_finds_the_group(narrow: Workspace) -> No
         wait_until(lambda: remove_group(elsewhere))
 
 
-def test_a_replica_ended_below_its_limit_is_reported_so(narrow: Workspace) -> None:
+def test_a_replica_that_an_outer_cgroup_ended_is_reported_as_ended_below_its_limit(narrow: Workspace) -> None:
     if ground().version == 2:
         return  # a group around our own would have to be left to us as well
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
@@ -249,7 +249,7 @@ def test_a_replica_ended_below_its_limit_is_reported_so(narrow: Workspace) -> No
         wait_until(lambda: remove_group(around))
 
 
-def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: Workspace, tmp_path: Path) -> None:
+def test_runs_with_the_same_number_in_two_homes_have_different_cgroups(narrow: Workspace, tmp_path: Path) -> None:
     other = Workspace(tmp_path / "other")
     runs = [start(workspace, SLEEPING) for workspace in (narrow, other)]
     try:
@@ -264,7 +264,7 @@ def test_runs_of_one_number_in_two_homes_have_groups_of_their_own(narrow: Worksp
         other.clear()
 
 
-def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: Workspace) -> None:
+def test_cgroups_that_a_replica_made_inside_its_own_are_removed_with_it(narrow: Workspace) -> None:
     run = start(narrow, SLEEPING)
     (group,) = groups(run)
     below = group / "below"
@@ -276,7 +276,7 @@ def test_groups_that_a_replica_made_in_its_own_go_with_it(narrow: Workspace) -> 
     assert not group.exists()
 
 
-def test_a_group_of_an_incarnation_that_never_started_is_made_anew(narrow: Workspace, tmp_path: Path) -> None:
+def test_the_cgroup_of_an_incarnation_that_never_started_is_made_again(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     told: list[Event] = []
@@ -291,7 +291,7 @@ def test_a_group_of_an_incarnation_that_never_started_is_made_anew(narrow: Works
     assert (told, list(folder.iterdir())) == ([], [])
 
 
-def test_a_group_of_another_name_is_not_removed(narrow: Workspace, tmp_path: Path) -> None:
+def test_a_cgroup_with_another_name_is_not_removed(narrow: Workspace, tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "0" / "worker.0"
     folder.mkdir(parents=True)
     others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
@@ -304,14 +304,14 @@ def test_a_group_of_another_name_is_not_removed(narrow: Workspace, tmp_path: Pat
         remove_group(others)
 
 
-def test_nothing_is_written_about_a_replica_without_a_limit(narrow: Workspace) -> None:
+def test_no_cgroup_is_recorded_for_a_replica_without_a_limit(narrow: Workspace) -> None:
     run = start(narrow, "run: echo $$ >> $HERE/up; exec sleep 1000")
     assert groups(run) == []
     assert not (run.trace_dir("worker.0") / GROUP).exists()
     assert narrow.run("kill", run.id).code == 0
 
 
-def test_a_run_that_may_make_no_group_is_warned_once_an_attempt_and_trains(stranger: Workspace) -> None:
+def test_a_run_that_may_make_no_cgroup_has_one_warning_per_attempt_and_trains(stranger: Workspace) -> None:
     run = stranger.train(f"""
         resources: {{memory: 64MiB}}
         roles: {{worker: 2}}
@@ -327,7 +327,7 @@ def test_a_run_that_may_make_no_group_is_warned_once_an_attempt_and_trains(stran
     assert not list(run.path.glob(f"attempts/*/*/{GROUP}"))
 
 
-def test_a_replica_killed_in_a_group_around_the_whole_run_is_found_in_the_kernels_log(workspace: Workspace) -> None:
+def test_a_replica_killed_by_a_cgroup_around_the_whole_run_is_found_in_the_kernel_log(workspace: Workspace) -> None:
     found = find_limits()
     if found is None:
         pytest.skip("this machine lets us make no memory cgroup")

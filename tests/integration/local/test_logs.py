@@ -22,7 +22,7 @@ def spoken(output: str) -> list[str]:
     return [text for text in texts(output) if not re.match(r"-->|Exit Code|Reason|Message|Signal", text)]
 
 
-def test_following_goes_across_a_restart_and_ends_with_the_run(workspace: Workspace) -> None:
+def test_following_logs_continues_across_a_restart_and_ends_with_the_run(workspace: Workspace) -> None:
     workspace.write(
         "flaky.sh",
         """
@@ -47,7 +47,7 @@ def test_following_goes_across_a_restart_and_ends_with_the_run(workspace: Worksp
     assert spoken(workspace.run("logs", "--attempt", "1", run.id).out) == ["attempt 1"]
 
 
-def test_following_may_begin_before_the_run_has_a_supervisor(workspace: Workspace) -> None:
+def test_logs_can_be_followed_before_the_run_has_a_supervisor(workspace: Workspace) -> None:
     # A run that has its number and its plan, and no supervisor yet.
     old = workspace.train("run: echo first; exit 0")
     old.wait_for(Phase.FINISHED)
@@ -62,7 +62,7 @@ def test_following_may_begin_before_the_run_has_a_supervisor(workspace: Workspac
     assert spoken(out) == ["first"]
 
 
-def test_following_a_run_without_supervisor_says_so(workspace: Workspace) -> None:
+def test_following_the_logs_of_a_run_without_a_supervisor_reports_its_absence(workspace: Workspace) -> None:
     run = workspace.train("run: echo begun; exec sleep 1000")
     wait_until(lambda: run.log("worker.0"))
     follower = workspace.command("logs", "-f", run.id)
@@ -103,7 +103,7 @@ def test_since_leaves_out_what_is_older(workspace: Workspace) -> None:
     assert workspace.run("logs", "--since", "soon", run.id).code == 2
 
 
-def test_a_part_of_a_run_can_be_named(workspace: Workspace) -> None:
+def test_logs_of_a_part_of_a_run_can_be_selected(workspace: Workspace) -> None:
     run = workspace.train("""
         roles: {chief: {run: echo I lead}, worker: {replicas: 2, run: echo I work $DRUMLINE_INDEX}}
         success: all-workers
@@ -145,14 +145,14 @@ def test_lines_from_a_time_without_supervisor_are_shown_as_approximate(workspace
     assert "[~" not in lines["seen"]
 
 
-def test_a_damaged_file_of_marks_costs_times_and_nothing_else(workspace: Workspace) -> None:
+def test_logs_with_a_damaged_file_of_times_are_shown_without_times(workspace: Workspace) -> None:
     run = workspace.train("run: echo one; echo two; exit 0")
     run.wait_for(Phase.FINISHED)
     (run.trace_dir("worker.0") / "marks").write_bytes(b"\xff" * 37)
     assert spoken(workspace.run("logs", run.id).out) == ["one", "two"]
 
 
-def test_what_a_run_warns_of_is_said_when_it_happens(workspace: Workspace) -> None:
+def test_a_warning_of_a_run_is_shown_in_its_logs_before_later_events(workspace: Workspace) -> None:
     run = workspace.train("""
         run: until [ -e $HERE/go ]; do sleep 0.05; done
         roles: {worker: 1, evaluator: {run: exit 3}}

@@ -13,7 +13,7 @@ WARM_LEFT = ("warm",) if WARMLY else ()
 RUNS = int(os.environ.get("DRUMLINE_RUNS", "24"))
 
 
-def test_runs_in_a_row_leave_nothing_behind(workspace: Workspace) -> None:
+def test_consecutive_runs_leave_no_process_file_or_claim(workspace: Workspace) -> None:
     workspace.write_spec("""
         roles: {chief: {run: sleep 0.02 & exit $((DRUMLINE_RUN % 3))}, worker: 2, ps: 1}
         run: exec sleep 1000

@@ -62,7 +62,7 @@ def burnt(run: Run, replica: str = "worker.0") -> float:
     return sum(float(line.split()[1]) for line in lines if line.startswith("burnt"))
 
 
-def test_a_replica_that_burns_a_known_amount_is_shown_with_it(workspace: Workspace) -> None:
+def test_the_cpu_time_that_a_replica_used_is_shown(workspace: Workspace) -> None:
     workspace.write("burn.py", BURN + "burn(float(sys.argv[1])); say()")
     run = workspace.train("""
         roles: {chief: {run: {argv: [python, burn.py, "1.5"]}}, worker: {run: {argv: [python, burn.py, "0.2"]}}}
@@ -77,7 +77,7 @@ def test_a_replica_that_burns_a_known_amount_is_shown_with_it(workspace: Workspa
     assert "1.worker.0  CPU %" in text
 
 
-def test_what_children_computed_is_not_lost_when_they_end_wherever_they_belong(workspace: Workspace) -> None:
+def test_cpu_time_of_ended_children_grandchildren_and_orphans_is_counted(workspace: Workspace) -> None:
     workspace.write(
         "family.py",
         BURN
@@ -116,7 +116,7 @@ say()
     assert burnt(run) - 0.1 <= total <= burnt(run) + 0.5
 
 
-def test_memory_that_a_family_shares_is_counted_once(workspace: Workspace) -> None:
+def test_memory_that_a_process_tree_shares_is_counted_once(workspace: Workspace) -> None:
     workspace.write(
         "shared.py",
         """
@@ -149,7 +149,7 @@ def kernels_bytes(pid: int) -> int:
     return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) * 1024
 
 
-def test_every_replica_is_measured_by_itself_and_the_total_is_the_machines(workspace: Workspace) -> None:
+def test_every_replica_is_measured_separately_and_the_total_is_their_sum(workspace: Workspace) -> None:
     run = workspace.train(f"roles: {{worker: 3, ps: 1}}\n{WAITING}")
     run.wait_started()
     shown = look(workspace, run.id)
@@ -188,7 +188,7 @@ def test_the_samples_of_an_incarnation_add_up_to_its_time_across_supervisors(wor
     assert ends == sorted(ends)
 
 
-def test_monitor_shows_new_numbers_until_the_run_is_over(workspace: Workspace) -> None:
+def test_monitor_shows_new_samples_until_the_run_is_over(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
     with opened(workspace, "monitor", run.id) as terminal:
@@ -204,7 +204,7 @@ def test_monitor_shows_new_numbers_until_the_run_is_over(workspace: Workspace) -
     run.wait_for(Phase.FINISHED)
 
 
-def test_ctrl_c_ends_the_watching_and_not_the_run(workspace: Workspace) -> None:
+def test_ctrl_c_ends_monitor_and_not_the_run(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
     with opened(workspace, "monitor") as terminal:  # what runs here
@@ -256,7 +256,7 @@ def test_a_narrow_terminal_without_colour_gets_a_narrow_table_without_colour(wor
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_full_disk_costs_samples_and_nothing_else(workspace: Workspace) -> None:
+def test_on_a_full_disk_only_samples_are_lost(workspace: Workspace) -> None:
     with mounted(workspace.home, "512k"):
         run = workspace.train(WAITING)
         run.wait_started()
@@ -275,7 +275,7 @@ def test_a_full_disk_costs_samples_and_nothing_else(workspace: Workspace) -> Non
         workspace.clear()
 
 
-def test_a_stopped_watcher_does_not_hold_the_supervisor_up(workspace: Workspace) -> None:
+def test_a_stopped_monitor_command_does_not_block_the_supervisor(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
     watcher = workspace.command("monitor", run.id)
@@ -319,7 +319,7 @@ def test_every_process_below_a_keeper_is_in_the_replicas_tree(workspace: Workspa
     run.wait_for(Phase.FINISHED)
 
 
-def test_the_helper_that_makes_the_data_is_shown_while_it_runs(workspace: Workspace) -> None:
+def test_the_helper_that_prepares_the_data_is_measured_while_it_runs(workspace: Workspace) -> None:
     workspace.write(
         "make.py", BURN + "burn(0.4); say(); open('up', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.05)"
     )

@@ -37,7 +37,9 @@ def reach(address: tuple[str, int]) -> str:
         return client.recv(64).decode()
 
 
-def test_replicas_meet_at_addresses_of_their_own_and_at_the_same_port(each_user: Workspace) -> None:
+def test_replicas_in_a_private_network_reach_each_other_at_their_own_addresses_and_the_same_port(
+    each_user: Workspace,
+) -> None:
     run = peers(each_user, workers=3)
     addresses = ["10.77.0.1:2222", "10.77.0.2:2222", "10.77.0.3:2222"]
     assert [event.addresses for event in run.events if isinstance(event, AttemptPlaced)] == [tuple(addresses)]
@@ -70,7 +72,7 @@ def test_in_the_shared_network_every_process_reaches_them(workspace: Workspace, 
     run.wait_for(Phase.FINISHED)
 
 
-def test_runs_side_by_side_have_the_same_addresses_and_never_meet(workspace: Workspace) -> None:
+def test_private_networks_of_two_runs_have_the_same_addresses_and_no_connection(workspace: Workspace) -> None:
     runs = [peers(workspace) for _ in range(2)]
     for run in runs:
         assert f'"10.77.0.2:2222": "{run.id}"' in run.log("worker.0").decode()
@@ -78,7 +80,7 @@ def test_runs_side_by_side_have_the_same_addresses_and_never_meet(workspace: Wor
         run.wait_for(Phase.FINISHED)
 
 
-def test_there_is_no_way_out_and_the_loopback_is_its_own(workspace: Workspace) -> None:
+def test_a_private_network_has_no_outside_connection_and_its_own_loopback(workspace: Workspace) -> None:
     workspace.write(
         "out.py",
         """
@@ -97,7 +99,7 @@ def test_there_is_no_way_out_and_the_loopback_is_its_own(workspace: Workspace) -
     assert run.log("worker.0").decode() == "Network is unreachable\nConnection refused\n"
 
 
-def test_data_is_prepared_outside_it(workspace: Workspace) -> None:
+def test_data_is_prepared_outside_the_private_network(workspace: Workspace) -> None:
     workspace.write("fetch.py", "import os, socket; socket.create_connection(('127.0.0.1', int(os.environ['SERVED'])))")
     with socket.create_server(("127.0.0.1", 0)) as server:
         run = workspace.train(f"""
@@ -111,7 +113,7 @@ env: {{SERVED: {server.getsockname()[1]}}}
     assert b"ConnectionRefusedError" in run.log("worker.0")
 
 
-def test_files_have_their_owner_and_those_of_other_users_the_overflow_user(stranger: Workspace) -> None:
+def test_in_a_private_network_files_of_other_users_belong_to_the_overflow_user(stranger: Workspace) -> None:
     run = stranger.train(f"run: touch mine; stat -c %u mine /; id -u\n{PRIVATE}")
     run.wait_for(Phase.FINISHED)
     own = (stranger.project / "mine").stat().st_uid
@@ -119,7 +121,7 @@ def test_files_have_their_owner_and_those_of_other_users_the_overflow_user(stran
     assert run.log("worker.0").decode().split() == [str(own), overflow, str(own)]
 
 
-def test_root_keeps_its_rights_over_files(workspace: Workspace) -> None:
+def test_in_a_private_network_root_keeps_its_rights_over_files(workspace: Workspace) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has them")
     secret = workspace.write("secret", "sesame")
@@ -131,10 +133,10 @@ def test_root_keeps_its_rights_over_files(workspace: Workspace) -> None:
     assert secret.stat().st_uid == 61235
 
 
-def test_only_its_own_user_can_go_in(stranger: Workspace, workspace: Workspace) -> None:
+def test_only_the_user_of_the_run_can_enter_its_private_network(stranger: Workspace, workspace: Workspace) -> None:
     run = peers(workspace)
     enter = ["nsenter", f"--net=/proc/{run.pid('worker.0')}/ns/net", "true"]
     assert subprocess.run(enter, capture_output=True, check=False).returncode == 0
-    assert subprocess.run([*stranger.before, *enter], capture_output=True, check=False).returncode != 0
+    assert subprocess.run([*stranger.command_prefix, *enter], capture_output=True, check=False).returncode != 0
     end(run)
     run.wait_for(Phase.FINISHED)

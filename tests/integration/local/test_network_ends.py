@@ -46,7 +46,7 @@ def holders(wanted: set[str]) -> list[str]:
     return found
 
 
-def test_an_attempt_after_a_failure_has_a_network_again(each_user: Workspace) -> None:
+def test_the_attempt_after_a_failure_has_a_private_network_again(each_user: Workspace) -> None:
     run = peers(each_user, more="restart: {early: 1}")
     before = namespaces(run.pid("worker.0"))
     with Path(f"/proc/{run.pid('worker.0')}/ns/net").open(), Path(f"/proc/{run.pid('worker.0')}/ns/uts").open():
@@ -60,7 +60,7 @@ def test_an_attempt_after_a_failure_has_a_network_again(each_user: Workspace) ->
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_supervisor_may_come_and_go_and_the_network_stays(each_user: Workspace) -> None:
+def test_a_private_network_outlives_its_supervisor(each_user: Workspace) -> None:
     run = peers(each_user)
     before = namespaces(run.pid("worker.1"))
     run.kill_supervisor()
@@ -165,7 +165,7 @@ while not (here / "go").exists():
 """
 
 
-def test_a_cable_can_be_pulled_from_the_hub(workspace: Workspace) -> None:
+def test_a_replica_with_a_disabled_link_is_disconnected_until_the_link_is_enabled(workspace: Workspace) -> None:
     workspace.write("knocker.py", KNOCKER)
     run = workspace.train(f"""
 framework: tensorflow

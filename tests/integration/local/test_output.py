@@ -57,7 +57,7 @@ def test_binary_output_is_kept_as_it_is(workspace: Workspace, tmp_path: Path) ->
     assert said((tmp_path / "out").read_bytes()) == (workspace.project / "noise").read_bytes()
 
 
-def test_a_progress_bar_is_its_last_state_in_a_pipe(workspace: Workspace) -> None:
+def test_a_progress_bar_in_a_pipe_is_shown_in_its_last_state(workspace: Workspace) -> None:
     workspace.write("bar.py", "for i in range(101): print(f'\\r{i:3}% done', end='')\nprint()\nprint('windows\\r')")
     run = workspace.train("run: {argv: [python, bar.py]}")
     run.wait_for(Phase.FINISHED)
@@ -72,7 +72,7 @@ def test_colours_reach_a_pipe_as_they_are(workspace: Workspace) -> None:
     assert said(workspace.run("logs", run.id).out.encode()) == b"\x1b[31mred\x1b[0m"
 
 
-def test_lines_of_many_replicas_come_in_the_order_of_time(workspace: Workspace) -> None:
+def test_lines_of_several_replicas_are_shown_in_order_of_time(workspace: Workspace) -> None:
     # Two replicas that take turns: each waits for the other's file, and for a mark in between.
     workspace.write(
         "turns.py",
@@ -99,7 +99,7 @@ def test_lines_of_many_replicas_come_in_the_order_of_time(workspace: Workspace) 
     assert times == sorted(times)
 
 
-def test_a_last_line_comes_before_the_word_that_its_replica_has_ended(workspace: Workspace) -> None:
+def test_the_last_line_of_a_replica_is_shown_before_its_end(workspace: Workspace) -> None:
     run = workspace.train("roles: {worker: 3}\nrun: echo bye; exit 0")
     run.wait_for(Phase.FINISHED)
     out = workspace.run("logs", run.id).out

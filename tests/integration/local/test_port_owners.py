@@ -40,7 +40,7 @@ def line(port: int) -> Plan:
     return plan_of(f"framework: plain\nroles: {{worker: {{replicas: 1, port: {port}}}}}")
 
 
-def test_a_listening_process_is_known_by_its_command() -> None:
+def test_the_owner_of_a_port_is_a_process_with_its_command() -> None:
     with served() as (pid, port):
         (holder,) = find_port_owners([port])
         assert (holder.port, holder.pid, holder.replica) == (port, pid, "")
@@ -50,7 +50,7 @@ def test_a_listening_process_is_known_by_its_command() -> None:
             require_free_ports(line(port), "/nowhere")
 
 
-def test_a_replica_is_known_by_its_name_and_none_of_the_run_itself_is_in_its_way() -> None:
+def test_the_owner_of_a_port_can_be_a_replica_and_replicas_of_the_same_run_are_no_conflict() -> None:
     known = {"DRUMLINE_RUN": "4", "DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1"}
     with served(DRUMLINE_TRACE="/runs/abc/attempts/0/worker.1", **known) as (pid, port):
         (holder,) = find_port_owners([port])

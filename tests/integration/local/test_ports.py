@@ -56,7 +56,7 @@ def test_runs_at_the_same_time_never_share_a_port(workspace: Workspace) -> None:
     "words",
     ["4 SO_REUSEADDR", "4 SO_REUSEPORT", "4 SO_REUSEADDR SO_REUSEPORT", "6 SO_REUSEADDR", "6 SO_REUSEPORT"],
 )
-def test_a_server_can_have_the_port_that_is_held_for_it(workspace: Workspace, words: str) -> None:
+def test_a_replica_can_listen_on_the_port_that_is_claimed_for_it(workspace: Workspace, words: str) -> None:
     workspace.write("server.py", SERVER)
     run = workspace.train(f"""
         framework: tensorflow

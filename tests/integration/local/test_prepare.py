@@ -23,7 +23,7 @@ def spec(command: str) -> str:
     return SPEC.replace("COMMAND", command)
 
 
-def test_the_data_is_there_before_any_replica_starts_and_is_not_made_again(workspace: Workspace) -> None:
+def test_data_is_prepared_before_any_replica_starts_and_only_once(workspace: Workspace) -> None:
     text = spec("echo made >> $HERE/times; echo hello > $DATA_DIR/words")
     for number in (1, 2):
         run = workspace.train(text)
@@ -34,7 +34,7 @@ def test_the_data_is_there_before_any_replica_starts_and_is_not_made_again(works
     assert sorted(entry.name for entry in workspace.project.iterdir()) == ["data", "drumline.yml", "times"]
 
 
-def test_a_failed_preparation_ends_the_run_and_the_next_goes_on_from_what_it_left(workspace: Workspace) -> None:
+def test_a_failed_preparation_ends_the_run_and_the_next_run_continues_from_its_files(workspace: Workspace) -> None:
     run = workspace.train(spec("echo half >> $DATA_DIR/words; test -e $HERE/whole"), env={})
     state = run.wait_for(Phase.FAILED)
     assert state.ending
@@ -48,7 +48,7 @@ def test_a_failed_preparation_ends_the_run_and_the_next_goes_on_from_what_it_lef
     assert run.log("worker.0") == b"half\nhalf\n"
 
 
-def test_several_folders_are_made_one_after_the_other_and_named_everywhere(workspace: Workspace) -> None:
+def test_several_data_folders_are_prepared_in_order_and_shown_by_name(workspace: Workspace) -> None:
     run = workspace.train("""
         run: cat $DATA_DIR_WORDS/all
         data:
@@ -66,7 +66,7 @@ def test_several_folders_are_made_one_after_the_other_and_named_everywhere(works
     assert f"{run.id}.prepare-raw" in missing.err
 
 
-def test_of_two_runs_that_want_the_same_data_one_makes_it_and_the_other_waits(workspace: Workspace) -> None:
+def test_of_two_runs_with_the_same_data_one_prepares_it_and_the_other_waits(workspace: Workspace) -> None:
     text = spec(f"echo $$ >> $HERE/makers; {WAIT}; echo hello > $DATA_DIR/words")
     one = workspace.train(text)
     workspace.wait_numbers("makers", 1)
@@ -79,7 +79,7 @@ def test_of_two_runs_that_want_the_same_data_one_makes_it_and_the_other_waits(wo
     assert len(workspace.numbers("makers")) == 1
 
 
-def test_a_run_is_killed_while_its_data_is_made(workspace: Workspace) -> None:
+def test_a_run_can_be_killed_while_its_data_is_prepared(workspace: Workspace) -> None:
     run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
     workspace.wait_numbers("maker", 1)
     assert workspace.run("status", run.id).out.count("CREATED") == 2
@@ -89,7 +89,7 @@ def test_a_run_is_killed_while_its_data_is_made(workspace: Workspace) -> None:
     assert not workspace.exists("data")
 
 
-def test_a_supervisor_that_dies_while_data_is_made_is_replaced_and_nothing_is_made_twice(workspace: Workspace) -> None:
+def test_a_supervisor_killed_during_a_preparation_is_replaced_and_data_is_prepared_once(workspace: Workspace) -> None:
     run = workspace.train(spec(f"echo $$ >> $HERE/makers; {WAIT}; echo hello > $DATA_DIR/words"))
     workspace.wait_numbers("makers", 1)
     run.kill_supervisor()
@@ -100,7 +100,7 @@ def test_a_supervisor_that_dies_while_data_is_made_is_replaced_and_nothing_is_ma
     assert run.log("worker.0") == b"hello\n"
 
 
-def test_a_preparation_that_is_killed_by_a_signal_says_so(workspace: Workspace) -> None:
+def test_a_preparation_that_is_killed_by_a_signal_is_reported_with_it(workspace: Workspace) -> None:
     run = workspace.train(spec(f"echo $$ > $HERE/maker; {WAIT}"))
     os.kill(workspace.wait_numbers("maker", 1)[0], signal.SIGKILL)
     run.wait_for(Phase.FAILED)
@@ -115,7 +115,7 @@ def test_a_preparation_with_killed_keeper_and_process_ends_the_run(workspace: Wo
     assert run.cause.reason == "NotPrepared"
 
 
-def test_what_cannot_be_run_or_written_is_said(workspace: Workspace) -> None:
+def test_a_preparation_that_cannot_run_or_write_is_reported_in_its_log(workspace: Workspace) -> None:
     run = workspace.train("run: 'true'\ndata: {path: data, prepare: {argv: [no-such-command]}}")
     run.wait_for(Phase.FAILED)
     assert run.cause.exit.code == 127
@@ -126,7 +126,7 @@ def test_what_cannot_be_run_or_written_is_said(workspace: Workspace) -> None:
     assert b"cannot prepare" in run.log("prepare")
 
 
-def test_a_secret_of_a_preparation_is_missed_before_anything_starts(workspace: Workspace) -> None:
+def test_a_missing_secret_of_a_preparation_is_reported_before_anything_starts(workspace: Workspace) -> None:
     workspace.write_spec("run: 'true'\nenv: {TOKEN: {from: NO_SUCH_TOKEN}}\ndata: {path: data, prepare: 'true'}")
     answer = workspace.run("train")
     assert answer.code == 2

@@ -25,7 +25,7 @@ run: |
   while :; do sleep 0.05; done
 """
 # Goes on for ever, unless there is a file.
-LASTING = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done'\ntimeouts: {grace: 1}"
+RUNS_UNTIL_STOPPED = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done'\ntimeouts: {grace: 1}"
 
 
 def preempt(run: Run) -> None:
@@ -35,7 +35,9 @@ def preempt(run: Run) -> None:
     wait_until(lambda: run.supervisor() is None)
 
 
-def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_there(workspace: Workspace) -> None:
+def test_a_preempted_run_saves_names_the_command_that_resumes_it_and_continues_from_its_checkpoint(
+    workspace: Workspace,
+) -> None:
     workspace.write_spec(SAVING)
     watching = workspace.command("train")
     run = wait_until(lambda: next(iter(workspace.runs()), None))
@@ -64,7 +66,7 @@ def test_a_run_that_was_preempted_saves_says_how_to_come_back_and_goes_on_from_t
     assert SupervisorReturned not in [type(event) for event in run.events]
 
 
-def test_a_run_that_failed_goes_on_with_its_budgets_anew(workspace: Workspace) -> None:
+def test_a_failed_run_that_is_resumed_has_full_budgets_again(workspace: Workspace) -> None:
     run = workspace.train("run: 'echo $$ >> $HERE/up; [ -e $HERE/go ] || exit 3'\nrestart: 1")
     run.wait_for(Phase.FAILED)
     assert workspace.run("resume", run.id, "-d").out == "1\n"
@@ -75,14 +77,14 @@ def test_a_run_that_failed_goes_on_with_its_budgets_anew(workspace: Workspace) -
     assert [cause.attempt for cause in run.state.causes] == [0, 1, 2, 3]
 
 
-def test_the_time_limit_of_a_run_begins_anew_when_it_goes_on(workspace: Workspace) -> None:
-    run = workspace.train(f"{LASTING.replace('grace: 1', 'grace: 1, run: 3')}")
+def test_the_time_limit_of_a_run_starts_again_when_it_is_resumed(workspace: Workspace) -> None:
+    run = workspace.train(f"{RUNS_UNTIL_STOPPED.replace('grace: 1', 'grace: 1, run: 3')}")
     run.wait_for(Phase.FAILED)
     workspace.write("go", "")
     assert workspace.run("resume", run.id).code == 0
 
 
-def test_what_has_finished_goes_on_or_is_not_there_is_refused_with_what_to_do(workspace: Workspace) -> None:
+def test_resume_of_a_finished_running_or_unknown_run_is_refused_with_a_hint(workspace: Workspace) -> None:
     done = workspace.train("run: 'true'")
     done.wait_for(Phase.FINISHED)
     assert workspace.run("resume", done.id) == (
@@ -90,7 +92,7 @@ def test_what_has_finished_goes_on_or_is_not_there_is_refused_with_what_to_do(wo
         "",
         "error: run 1 has finished: there is nothing to go on with\nhint: `drumline train` starts another\n",
     )
-    run = workspace.train(LASTING)
+    run = workspace.train(RUNS_UNTIL_STOPPED)
     workspace.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
     assert workspace.run("resume", run.id).err == "error: run 2 goes on: RUNNING\nhint: `drumline logs -f 2` shows it\n"
@@ -114,8 +116,8 @@ def test_a_run_without_its_secret_or_its_folder_is_not_resumed(workspace: Worksp
     assert run.state.phase is Phase.KILLED
 
 
-def test_of_many_commands_that_resume_a_run_at_once_one_does_and_the_others_say_so(workspace: Workspace) -> None:
-    run = workspace.train(LASTING)
+def test_of_simultaneous_resume_commands_one_resumes_the_run_and_the_others_report_that(workspace: Workspace) -> None:
+    run = workspace.train(RUNS_UNTIL_STOPPED)
     workspace.wait_numbers("up", 1)
     workspace.run("kill", run.id)
     commands = [workspace.command("resume", "-d", run.id) for _ in range(5)]
@@ -128,9 +130,11 @@ def test_of_many_commands_that_resume_a_run_at_once_one_does_and_the_others_say_
 
 
 @pytest.mark.parametrize("other", ["rm", "kill"])
-def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_there_or_not(workspace: Workspace, other: str) -> None:
+def test_a_run_that_is_resumed_while_it_is_removed_or_killed_is_resumed_or_ended_completely(
+    workspace: Workspace, other: str
+) -> None:
     for number in range(1, 3):
-        run = workspace.train(LASTING)
+        run = workspace.train(RUNS_UNTIL_STOPPED)
         workspace.wait_numbers("up", 1)
         workspace.run("kill", run.id)
         first, second = workspace.command("resume", "-d", run.id), workspace.command(other, run.id)
@@ -157,8 +161,8 @@ def test_a_run_that_is_killed_and_resumed_at_once_does_not_delay_the_kill(worksp
     assert workspace.run("kill", "--force", run.id).code == 0
 
 
-def test_a_run_of_another_boot_goes_on_as_its_next_attempt(workspace: Workspace) -> None:
-    run = workspace.train(LASTING)
+def test_a_run_of_another_boot_is_resumed_with_its_next_attempt(workspace: Workspace) -> None:
+    run = workspace.train(RUNS_UNTIL_STOPPED)
     workspace.wait_numbers("up", 1)
     run.wait_for(Phase.RUNNING)
     leave_alone(run)
@@ -169,8 +173,8 @@ def test_a_run_of_another_boot_goes_on_as_its_next_attempt(workspace: Workspace)
     assert run.state.causes[0].reason == "ExitUnknown"
 
 
-def test_a_run_that_was_over_before_another_boot_goes_on(workspace: Workspace) -> None:
-    run = workspace.train(LASTING)
+def test_a_run_that_was_over_before_a_reboot_can_be_resumed(workspace: Workspace) -> None:
+    run = workspace.train(RUNS_UNTIL_STOPPED)
     workspace.wait_numbers("up", 1)
     preempt(run)
     move_to_another_boot(run, since_boot=10.0**9)
@@ -179,8 +183,8 @@ def test_a_run_that_was_over_before_another_boot_goes_on(workspace: Workspace) -
     assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
 
 
-def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(workspace: Workspace) -> None:
-    run = workspace.train(LASTING)
+def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_continues(workspace: Workspace) -> None:
+    run = workspace.train(RUNS_UNTIL_STOPPED)
     workspace.wait_numbers("up", 1)
     workspace.run("kill", run.id)
     workspace.run("resume", "-d", run.id)
@@ -192,7 +196,7 @@ def test_a_supervisor_killed_after_a_resume_is_replaced_and_the_run_goes_on(work
     assert len(workspace.numbers("up")) == 2
 
 
-def test_what_was_not_made_when_a_run_was_ended_is_made_when_it_goes_on(workspace: Workspace) -> None:
+def test_data_that_was_not_prepared_when_a_run_ended_is_prepared_when_it_is_resumed(workspace: Workspace) -> None:
     run = workspace.train(
         """
         data: {path: $HERE/words, prepare: "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done"}

@@ -77,7 +77,7 @@ def test_several_keepers_start_one_supervisor(workspace: Workspace, workers: int
     assert len(workspace.numbers("up")) == workers
 
 
-def test_a_supervisor_comes_back_so_many_times_and_no_more(workspace: Workspace) -> None:
+def test_a_supervisor_is_replaced_a_limited_number_of_times(workspace: Workspace) -> None:
     run = workspace.train(f"run: {WAITING}")
     workspace.wait_numbers("up", 1)
     for number in range(1, MOST_RETURNS + 1):
@@ -94,7 +94,7 @@ def test_a_supervisor_comes_back_so_many_times_and_no_more(workspace: Workspace)
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_supervisor_that_cannot_start_is_started_no_more_than_so_many_times(workspace: Workspace) -> None:
+def test_a_supervisor_that_cannot_start_is_started_a_limited_number_of_times(workspace: Workspace) -> None:
     """As one with a defect: its journal cannot be opened."""
     run = workspace.train(f"run: {WAITING}")
     workspace.wait_numbers("up", 1)
@@ -147,7 +147,7 @@ def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_does_not_com
     assert run.state.phase is Phase.KILLED
 
 
-def test_nothing_comes_back_after_the_end_of_a_run(workspace: Workspace) -> None:
+def test_no_supervisor_is_started_after_the_end_of_a_run(workspace: Workspace) -> None:
     run = workspace.train(f"roles: {{worker: 2}}\nrun: {WAITING}")
     workspace.wait_numbers("up", 2)
     workspace.write("go", "")
@@ -157,7 +157,7 @@ def test_nothing_comes_back_after_the_end_of_a_run(workspace: Workspace) -> None
     assert not (run.folder.path / SUPERVISOR_RETURNS).exists()
 
 
-def test_what_is_shown_goes_on_when_a_supervisor_comes_back(workspace: Workspace) -> None:
+def test_train_and_wait_continue_when_a_supervisor_is_replaced(workspace: Workspace) -> None:
     workspace.write_spec("run: echo begun; until [ -e $HERE/go ]; do sleep 0.05; done; echo done")
     command = workspace.command("train")
     read_to(command, "begun")
@@ -171,7 +171,7 @@ def test_what_is_shown_goes_on_when_a_supervisor_comes_back(workspace: Workspace
     waiting.communicate()
 
 
-def test_a_supervisor_that_comes_back_has_the_environment_of_the_last_one_secrets_included(
+def test_a_replaced_supervisor_has_the_environment_and_secrets_of_the_previous_one(
     workspace: Workspace,
 ) -> None:
     spec = """

@@ -27,7 +27,7 @@ while runtime.attempt() == 0:
 
 
 @pytest.mark.parametrize("roles", ["{worker: 2}", "{chief: 1, worker: 1}"])
-def test_reports_and_errors_are_kept_for_each_incarnation(workspace: Workspace, roles: str) -> None:
+def test_reports_and_errors_are_recorded_for_each_incarnation(workspace: Workspace, roles: str) -> None:
     workspace.write("script.py", SCRIPT)
     run = workspace.train(f"run: {sys.executable} script.py\nroles: {roles}\nrestart: 1")
     run.wait_for(Phase.FINISHED)
@@ -47,7 +47,7 @@ def test_reports_and_errors_are_kept_for_each_incarnation(workspace: Workspace, 
     assert not list(run.path.glob("attempts/*/*/private-*"))
 
 
-def test_what_a_killed_replica_wrote_in_private_goes_with_its_run(workspace: Workspace) -> None:
+def test_private_output_of_a_killed_replica_is_removed_with_its_run(workspace: Workspace) -> None:
     workspace.write(
         "script.py", SCRIPT.replace("raise RuntimeError", "os.kill(os.getpid(), signal.SIGKILL)\n    print")
     )

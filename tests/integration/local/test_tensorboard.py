@@ -58,7 +58,7 @@ def listeners(port: int) -> set[str]:
     return {words[1].split(":")[0] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"}
 
 
-def test_summaries_are_shown_from_attempt_to_attempt_and_across_supervisors(board: Workspace) -> None:
+def test_tensorboard_shows_summaries_across_attempts_and_supervisors(board: Workspace) -> None:
     board.write("tensorboard.py", "raise SystemExit('not this one')")
     run = board.train(f"""
         framework: tensorflow
@@ -98,7 +98,7 @@ def test_summaries_are_shown_from_attempt_to_attempt_and_across_supervisors(boar
     assert "TensorBoard 2." not in board.run("logs", f"{run.id}.tensorboard", "--attempt", "1").out
 
 
-def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: Workspace) -> None:
+def test_a_tensorboard_of_the_spec_is_served_from_the_start_and_train_prints_its_address_once(quick: Workspace) -> None:
     quick.write_spec("""
         tensorboard: true
         run: until grep -q TensorBoardServed $DRUMLINE_HOME/runs/1/events.jsonl; do sleep 0.05; done
@@ -109,7 +109,7 @@ def test_asked_for_it_is_there_from_the_start_and_train_says_where_once(quick: W
     assert "1.tensorboard" not in shown.out
 
 
-def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: Workspace) -> None:
+def test_a_killed_tensorboard_gives_one_warning_and_the_run_continues(quick: Workspace) -> None:
     run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
     address_of(run)
     kill_and_wait(run.pid("tensorboard"))
@@ -121,7 +121,7 @@ def test_one_that_is_killed_is_warned_of_once_and_the_run_goes_on(quick: Workspa
     assert warning in quick.run("status", run.id).out
 
 
-def test_a_run_that_is_killed_takes_it_along(quick: Workspace) -> None:
+def test_kill_of_a_run_ends_its_tensorboard(quick: Workspace) -> None:
     run = quick.train(f"tensorboard: true\nrun: '{WAIT}'")
     address_of(run)
     pid = run.pid("tensorboard")
@@ -132,7 +132,7 @@ def test_a_run_that_is_killed_takes_it_along(quick: Workspace) -> None:
     assert not is_alive(pid)
 
 
-def test_one_without_its_project_is_adopted_and_ended_with_its_run(quick: Workspace) -> None:
+def test_a_tensorboard_without_its_project_folder_is_adopted_and_ended_with_its_run(quick: Workspace) -> None:
     (quick.project / "work").mkdir()
     run = quick.train("tensorboard: true\nworkdir: work\nrun: until [ -e $HERE/go ]; do sleep 0.05; done")
     address = address_of(run)
@@ -145,7 +145,7 @@ def test_one_without_its_project_is_adopted_and_ended_with_its_run(quick: Worksp
     assert listeners(int(address.strip("/").rpartition(":")[2])) == set()
 
 
-def test_where_it_is_not_to_be_had_what_to_do_is_said(workspace: Workspace) -> None:
+def test_a_missing_tensorboard_is_a_warning_with_the_command_that_installs_it(workspace: Workspace) -> None:
     run = workspace.train(f"tensorboard: true\nrun: '{WAIT}'")
     (warning,) = wait_until(lambda: run.state.warnings)
     assert "`pip install tensorboard`" in warning
@@ -170,7 +170,7 @@ def environments(workspace: Workspace) -> list[Path]:
     return list(Path(workspace.env["XDG_CACHE_HOME"], "drumline", "environments").glob("*/bin/python"))
 
 
-def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: Workspace) -> None:
+def test_an_environment_for_tensorboard_is_built_while_the_training_runs(offline: Workspace) -> None:
     write_wheel(Path(offline.env["PIP_FIND_LINKS"]))
     run = offline.train(f"tensorboard: true\nrun: '{WAIT}'")
     run.wait_for(Phase.RUNNING)
@@ -184,7 +184,7 @@ def test_an_environment_of_its_own_is_built_while_the_training_runs(offline: Wor
     assert b"building" not in again.log("tensorboard")
 
 
-def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: Workspace) -> None:
+def test_a_run_that_ends_during_the_build_for_tensorboard_leaves_no_environment(offline: Workspace) -> None:
     run = offline.train("""
         tensorboard: true
         run: until grep -q building $DRUMLINE_HOME/runs/1/attempts/0/tensorboard/log; do sleep 0.05; done
@@ -193,7 +193,7 @@ def test_a_run_that_ends_while_that_is_built_leaves_nothing(offline: Workspace) 
     assert environments(offline) == []
 
 
-def test_where_that_cannot_be_built_the_python_of_the_run_serves(offline: Workspace) -> None:
+def test_if_no_environment_can_be_built_tensorboard_runs_with_the_python_of_the_run(offline: Workspace) -> None:
     python = find_python("tensorboard")
     wait = "import os, time\\nwhile not os.path.exists(os.environ['HERE'] + '/go'): time.sleep(0.01)"
     seen = os.path.relpath(python, offline.project)
@@ -208,7 +208,9 @@ def test_where_that_cannot_be_built_the_python_of_the_run_serves(offline: Worksp
 # --- drumline tensorboard -------------------------------------------------------------------------------------------
 
 
-def test_runs_that_are_over_are_shown_side_by_side_until_it_is_ended(board: Workspace, tmp_path: Path) -> None:
+def test_the_tensorboard_command_shows_several_finished_runs_until_it_is_interrupted(
+    board: Workspace, tmp_path: Path
+) -> None:
     (tmp_path / "tmp").mkdir()
     board.env["TMPDIR"] = str(tmp_path / "tmp")
     for output in ("", "output: elsewhere, and further"):
@@ -228,7 +230,7 @@ def test_runs_that_are_over_are_shown_side_by_side_until_it_is_ended(board: Work
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_what_cannot_be_shown_is_said(board: Workspace) -> None:
+def test_runs_that_tensorboard_cannot_show_are_refused(board: Workspace) -> None:
     run = board.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     nothing = board.run("tensorboard", "1")
@@ -248,7 +250,7 @@ def test_what_cannot_be_shown_is_said(board: Workspace) -> None:
     assert (without.code, "TensorBoard was not found" in without.err) == (3, True)
 
 
-def test_a_command_that_is_killed_takes_its_server_along(quick: Workspace) -> None:
+def test_the_server_of_a_killed_tensorboard_command_ends(quick: Workspace) -> None:
     run = quick.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     write_scalars(run.path / "output", "loss", LOSSES)

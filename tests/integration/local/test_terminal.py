@@ -34,7 +34,9 @@ def only_run(workspace: Workspace) -> Run:
     return run
 
 
-def test_ctrl_c_leaves_the_run_alone_and_says_how_to_come_back(workspace: Workspace, terminals: list[Terminal]) -> None:
+def test_ctrl_c_detaches_from_the_run_and_names_the_command_that_attaches_again(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
     workspace.write_spec(WAITING)
     terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
@@ -64,7 +66,7 @@ def test_a_second_ctrl_c_while_the_replicas_are_shown_ends_the_run(
     assert only_run(workspace).state.phase is Phase.KILLED
 
 
-def test_scripts_may_want_ctrl_c_to_end_the_run(workspace: Workspace, terminals: list[Terminal]) -> None:
+def test_ctrl_c_ends_the_run_with_kill_on_interrupt(workspace: Workspace, terminals: list[Terminal]) -> None:
     workspace.write_spec(WAITING)
     terminals.append(terminal := Terminal(workspace, "train", "--kill-on-interrupt"))
     terminal.wait_for("here I am")
@@ -77,7 +79,7 @@ def test_scripts_may_want_ctrl_c_to_end_the_run(workspace: Workspace, terminals:
 @pytest.mark.parametrize(
     "moment", ["last-run", "runs/1", "runs/1/plan.json", "runs/1/events.jsonl", "runs/1/attempts/0/worker.0/keeper"]
 )
-def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(workspace: Workspace, moment: str) -> None:
+def test_ctrl_c_while_a_run_starts_detaches_and_names_the_run(workspace: Workspace, moment: str) -> None:
     workspace.write_spec(WAITING)
     command = workspace.command("train")
     wait_until((workspace.home / moment).exists)
@@ -89,7 +91,7 @@ def test_ctrl_c_while_a_run_begins_leaves_a_run_and_names_it(workspace: Workspac
     assert workspace.run("kill", "1").code == 0
 
 
-def test_ctrl_c_before_there_is_a_run_starts_none(workspace: Workspace) -> None:
+def test_ctrl_c_before_a_run_is_created_starts_none(workspace: Workspace) -> None:
     os.mkfifo(workspace.project / "drumline.yml")
     command = workspace.command("train")
     writer = os.open(workspace.project / "drumline.yml", os.O_WRONLY)  # returns when the command reads
@@ -100,7 +102,7 @@ def test_ctrl_c_before_there_is_a_run_starts_none(workspace: Workspace) -> None:
     assert workspace.runs() == []
 
 
-def test_a_window_that_is_closed_does_not_end_the_run(workspace: Workspace, terminals: list[Terminal]) -> None:
+def test_a_closed_terminal_window_does_not_end_the_run(workspace: Workspace, terminals: list[Terminal]) -> None:
     workspace.write_spec(WAITING)
     terminals.append(terminal := Terminal(workspace, "train"))
     terminal.wait_for("here I am")
@@ -112,7 +114,7 @@ def test_a_window_that_is_closed_does_not_end_the_run(workspace: Workspace, term
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_terminal_that_hangs_up_while_the_run_begins_does_not_end_it(
+def test_a_terminal_that_hangs_up_while_the_run_starts_does_not_end_it(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write_spec(WAITING)
@@ -124,7 +126,7 @@ def test_a_terminal_that_hangs_up_while_the_run_begins_does_not_end_it(
     only_run(workspace).wait_for(Phase.FINISHED)
 
 
-def test_a_reader_that_has_had_enough_does_not_end_the_run(workspace: Workspace) -> None:
+def test_a_closed_output_pipe_ends_train_and_not_the_run(workspace: Workspace) -> None:
     workspace.write_spec("run: i=0; until [ -e $HERE/go ]; do echo $i; i=$((i + 1)); done")
     command = workspace.command("train")
     assert command.stdout
@@ -140,7 +142,7 @@ def test_a_reader_that_has_had_enough_does_not_end_the_run(workspace: Workspace)
     run.wait_for(Phase.FINISHED)
 
 
-def test_a_progress_bar_moves_in_one_line_and_ends_in_its_last_state(
+def test_a_progress_bar_is_redrawn_in_one_line_and_stays_in_its_last_state(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write(
@@ -180,7 +182,9 @@ def is_summed_up(terminal: Terminal, words: str) -> bool:
     return screen(terminal.shown)[-2:-1] != [] and screen(terminal.shown)[-2].startswith(words)
 
 
-def test_a_last_line_sums_up_how_far_the_training_is(workspace: Workspace, terminals: list[Terminal]) -> None:
+def test_the_last_line_of_the_terminal_shows_the_progress_of_the_training(
+    workspace: Workspace, terminals: list[Terminal]
+) -> None:
     workspace.write("steps.py", STEPS)
     workspace.write_spec("run: {argv: [python, steps.py]}")
     terminals.append(terminal := Terminal(workspace, "train"))
@@ -197,7 +201,7 @@ def test_a_last_line_sums_up_how_far_the_training_is(workspace: Workspace, termi
 @pytest.mark.parametrize(
     ("columns", "term", "shown"), [(30, "xterm", "run 1: epoch 1/2, step 1/4, …"), (100, "dumb", "")]
 )
-def test_a_narrow_terminal_has_less_of_it_and_a_dumb_one_nothing(
+def test_a_narrow_terminal_shows_less_progress_and_a_dumb_terminal_none(
     workspace: Workspace, terminals: list[Terminal], columns: int, term: str, shown: str
 ) -> None:
     workspace.write("steps.py", STEPS)
@@ -212,7 +216,7 @@ def test_a_narrow_terminal_has_less_of_it_and_a_dumb_one_nothing(
     assert (b"\x1b" in terminal.shown) == bool(shown)
 
 
-def test_nothing_that_a_replica_writes_moves_the_cursor_or_leaves_its_colour(
+def test_output_of_a_replica_neither_moves_the_cursor_nor_changes_the_colour_of_later_lines(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     (workspace.project / "noise").write_bytes(
@@ -243,7 +247,7 @@ def screen(shown: bytes) -> list[str]:
     return lines
 
 
-def test_a_command_that_waits_at_a_terminal_says_for_what_and_what_to_do(
+def test_a_waiting_command_at_a_terminal_shows_what_it_waits_for_and_the_next_command(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write_spec("run: trap '' TERM; touch $HERE/up; while :; do sleep 0.05; done\ntimeouts: {grace: 2h}")
@@ -261,7 +265,7 @@ def test_a_command_that_waits_at_a_terminal_says_for_what_and_what_to_do(
     assert training.wait() == 1
 
 
-def test_the_card_is_shown_while_replicas_use_a_grace_and_how_they_ended_after_it(
+def test_the_failure_card_is_shown_during_the_grace_and_the_exits_of_the_other_replicas_after_it(
     workspace: Workspace, terminals: list[Terminal]
 ) -> None:
     workspace.write_spec("""

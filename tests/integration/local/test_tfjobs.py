@@ -74,12 +74,12 @@ def test_which_replicas_restart_after_which_failure(
     assert answer.code == (0 if phase is Phase.FINISHED else 1)
 
 
-def test_a_job_that_goes_on_failing_fails_when_its_limit_is_reached(workspace: Workspace) -> None:
+def test_a_job_that_fails_repeatedly_has_failed_when_its_limit_is_reached(workspace: Workspace) -> None:
     answer, run = train(workspace, {"Worker": a_role("exit 3", "OnFailure")}, backoffLimit=1)
     assert (answer.code, run.state.phase, run.state.attempt) == (1, Phase.FAILED, 1)
 
 
-def test_a_job_that_is_not_valid_starts_nothing(workspace: Workspace) -> None:
+def test_an_invalid_job_starts_nothing(workspace: Workspace) -> None:
     workspace.write("tfjob.yaml", "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: a}\nspec: {}\n")
     answer = workspace.run("train", "-f", "tfjob.yaml")
     assert (answer.code, workspace.runs()) == (2, [])

@@ -26,7 +26,7 @@ def test_a_replica_that_ignores_term_is_killed_after_the_grace(workspace: Worksp
     assert (run.exit("worker.0").signal, run.replica_phase("worker.0")) == (9, Phase.KILLED)
 
 
-def test_force_gives_no_time(workspace: Workspace) -> None:
+def test_kill_with_force_ends_replicas_without_a_grace(workspace: Workspace) -> None:
     run = workspace.train(STUBBORN.format(grace="1h"))
     workspace.wait_numbers("up", 1)
     assert workspace.run("kill", "--force", run.id).code == 0
@@ -34,7 +34,7 @@ def test_force_gives_no_time(workspace: Workspace) -> None:
     assert run.exit("worker.0").signal == 9
 
 
-def test_force_cuts_a_gentle_kill_short(workspace: Workspace) -> None:
+def test_kill_with_force_ends_the_grace_of_an_earlier_kill(workspace: Workspace) -> None:
     run = workspace.train(STUBBORN.format(grace="1h"))
     workspace.wait_numbers("up", 1)
     gentle = workspace.command("kill", run.id)
@@ -43,20 +43,20 @@ def test_force_cuts_a_gentle_kill_short(workspace: Workspace) -> None:
     assert gentle.communicate(timeout=PATIENCE_SECONDS)[0] == f"killed run {run.id}; none of its processes is left\n"
 
 
-def test_the_grace_is_there_to_be_used(workspace: Workspace) -> None:
+def test_a_replica_can_save_during_the_grace(workspace: Workspace) -> None:
     run = workspace.train("run: trap 'echo saved; exit 0' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done")
     workspace.wait_numbers("up", 1)
     assert workspace.run("kill", run.id).code == 0
     assert b"saved\n" in run.log("worker.0")
 
 
-def test_a_stopped_process_can_still_be_ended(workspace: Workspace) -> None:
+def test_a_replica_that_is_stopped_by_sigstop_can_be_ended(workspace: Workspace) -> None:
     run = workspace.train("run: echo $$ >> $HERE/up; kill -STOP $$\ntimeouts: {grace: 1h}")
     workspace.wait_numbers("up", 1)
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_grandchildren_that_hold_the_log_do_not_hold_the_run(workspace: Workspace) -> None:
+def test_a_grandchild_with_an_open_log_does_not_delay_the_end_of_the_run(workspace: Workspace) -> None:
     run = workspace.train("run: (echo begun; exec sleep 1000) & echo $! > $HERE/up")
     run.wait_for(Phase.FINISHED)
     assert not is_alive(workspace.numbers("up")[0])
@@ -69,14 +69,14 @@ def test_a_child_in_a_session_of_its_own_ends_with_its_replica(workspace: Worksp
     assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_child_that_forked_twice_and_forgot_its_environment_ends_with_its_replica(workspace: Workspace) -> None:
+def test_a_daemon_with_an_empty_environment_ends_with_its_replica(workspace: Workspace) -> None:
     workspace.write("daemon.py", DAEMON)
     run = workspace.train("run: python daemon.py; until [ -s $HERE/up ]; do sleep 0.05; done")
     run.wait_for(Phase.FINISHED)
     assert not is_alive(workspace.numbers("up")[0])
 
 
-def test_a_child_that_forked_twice_and_forgot_its_environment_is_killed_with_the_run(workspace: Workspace) -> None:
+def test_a_daemon_with_an_empty_environment_is_killed_with_the_run(workspace: Workspace) -> None:
     workspace.write("daemon.py", DAEMON)
     run = workspace.train("run: python daemon.py; exec sleep 1000")
     (daemon,) = workspace.wait_numbers("up", 1)
@@ -101,21 +101,21 @@ if os.fork() == 0:
 """
 
 
-def test_a_replica_that_forks_and_exits_has_ended_and_takes_its_child_along(workspace: Workspace) -> None:
+def test_the_child_of_a_replica_that_forks_and_exits_is_ended(workspace: Workspace) -> None:
     run = workspace.train("run: sh -c 'trap \"\" TERM; echo $$ > $HERE/up; exec sleep 1000' & exit 3")
     run.wait_for(Phase.FAILED)
     assert run.exit("worker.0").code == 3
     assert not any(map(is_alive, workspace.numbers("up")))
 
 
-def test_leftovers_have_a_moment_to_end_by_themselves(workspace: Workspace) -> None:
+def test_leftover_processes_of_a_replica_get_term_before_they_are_killed(workspace: Workspace) -> None:
     workspace.write("child.sh", "trap 'echo tidied; exit 0' TERM; echo $$ > up; while :; do sleep 0.05; done")
     run = workspace.train("run: sh child.sh & until [ -e up ]; do sleep 0.05; done")
     run.wait_for(Phase.FINISHED)
     assert b"tidied\n" in run.log("worker.0")
 
 
-def test_a_replica_cannot_fork_faster_than_it_is_ended(workspace: Workspace) -> None:
+def test_a_replica_that_forks_continuously_is_ended(workspace: Workspace) -> None:
     workspace.write("bomb.sh", "trap '' TERM; echo $$ >> up; while :; do sleep 0.2 & sleep 0.05; done")
     run = workspace.train("run: for i in 1 2 3 4; do setsid sh bomb.sh & done; wait\ntimeouts: {grace: 1}")
     workspace.wait_numbers("up", 4)

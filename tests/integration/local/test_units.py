@@ -59,7 +59,7 @@ def test_a_worker_restarts_with_the_same_cluster_and_its_port_stays_claimed_mean
     assert workspace.run("events", run.id).out.count("worker.1 rejoins") == 2
 
 
-def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_returns(workspace: Workspace) -> None:
+def test_a_worker_that_is_killed_with_the_supervisor_is_restarted_by_the_next_supervisor(workspace: Workspace) -> None:
     run = start(workspace, "restart: 1")
     run.kill_supervisor()
     kill(run, "worker.0")
@@ -72,7 +72,7 @@ def test_a_supervisor_that_is_killed_with_a_worker_brings_it_back_when_it_return
 
 
 @pytest.mark.usefixtures("private_networks")
-def test_a_worker_returns_to_a_private_network(workspace: Workspace) -> None:
+def test_a_restarted_worker_joins_the_private_network_again(workspace: Workspace) -> None:
     workspace.write(
         "net.py",
         """

@@ -65,7 +65,7 @@ def registry_files(workspace: Workspace) -> list[str]:
     return [name for _, folders, files in os.walk(workspace.home / "ledger") for name in (*folders, *files)]
 
 
-def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there_is_room(machine: Workspace) -> None:
+def test_a_run_that_does_not_fit_shows_what_it_waits_for_and_starts_when_resources_are_free(machine: Workspace) -> None:
     first = train(machine, 3)
     wait_up(first)
     second = train(machine, 2)
@@ -88,7 +88,7 @@ def test_a_run_that_does_not_fit_waits_says_for_what_and_starts_as_soon_as_there
     assert registry_files(machine) == ["lock"]
 
 
-def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(machine: Workspace) -> None:
+def test_queued_runs_start_in_order_and_a_small_run_does_not_pass_a_large_one(machine: Workspace) -> None:
     first, big = train(machine, 3), train(machine, 4)
     small = train(machine, 1)
     wait_waiting(small, "waits behind run 2, which waits for 4 gpus")
@@ -104,7 +104,7 @@ def test_runs_begin_in_order_and_a_small_one_does_not_pass_a_big_one_that_waits(
 
 
 @pytest.mark.cold("Python needs more than this memory")
-def test_a_later_run_passes_where_it_delays_no_other(machine: Workspace) -> None:
+def test_a_later_run_starts_first_if_it_delays_no_other_run(machine: Workspace) -> None:
     first = train(machine, 3)
     wait_up(first)
     waiting = train(machine, 2)
@@ -115,7 +115,7 @@ def test_a_later_run_passes_where_it_delays_no_other(machine: Workspace) -> None
         end(run)
 
 
-def test_a_run_that_waits_is_killed_at_once(machine: Workspace) -> None:
+def test_a_queued_run_is_killed_at_once(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")
@@ -127,7 +127,7 @@ def test_a_run_that_waits_is_killed_at_once(machine: Workspace) -> None:
     wait_until(lambda: registry_files(machine) == ["lock"])  # when their supervisors have left
 
 
-def test_the_time_of_a_run_goes_on_while_it_waits(machine: Workspace) -> None:
+def test_the_time_limit_of_a_run_includes_its_time_in_the_queue(machine: Workspace) -> None:
     first = train(machine, 4)
     second = train(machine, 1, more="restart: 2\ntimeouts: {run: 500ms, start: 1ms}")
     assert second.wait_for(Phase.FAILED).causes == ()
@@ -135,7 +135,7 @@ def test_the_time_of_a_run_goes_on_while_it_waits(machine: Workspace) -> None:
     end(first)
 
 
-def test_a_supervisor_that_is_killed_while_it_waits_leaves_the_queue(machine: Workspace) -> None:
+def test_a_killed_supervisor_of_a_queued_run_leaves_the_queue(machine: Workspace) -> None:
     first = train(machine, 4)
     second, third = train(machine, 4), train(machine, 4)
     wait_waiting(third, "waits for 4 of 4 gpus, run 1 has 4; behind run 2")
@@ -175,7 +175,7 @@ def test_a_claim_survives_its_supervisor_while_a_replica_runs_and_ends_with_the_
     end(second)
 
 
-def test_a_supervisor_that_comes_back_keeps_what_its_keepers_held(machine: Workspace) -> None:
+def test_a_new_supervisor_keeps_the_claims_of_its_keepers(machine: Workspace) -> None:
     first = train(machine, 3, more="restart: {crash: 1}")
     wait_up(first)
     second = train(machine, 4)
@@ -232,9 +232,11 @@ def test_a_claim_lasts_from_attempt_to_attempt(machine: Workspace) -> None:
     end(second)
 
 
-def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insists(machine: Workspace) -> None:
+def test_a_request_larger_than_the_machine_is_refused_with_the_numbers_without_oversubscribe(
+    machine: Workspace,
+) -> None:
     machine.write_spec(f"{RUN}\nroles: {{worker: 3}}\nresources: {{gpus: 2}}")
-    numbers = "the run asks for 6 gpus (3 workers with 2), this machine has 4"
+    numbers = "the run asks for 6 gpus (3 workers with 2 each), but this machine has 4"
     answer = machine.run("train", "-d")
     assert (answer.code, answer.out) == (2, "")
     assert answer.err == f"error: {numbers}\nhint: ask for less, or use `--oversubscribe`\n"
@@ -261,9 +263,9 @@ def test_more_than_the_machine_has_is_refused_with_the_numbers_unless_one_insist
     end(last)
 
 
-def test_all_that_is_more_than_the_machine_has_is_refused_in_one_sentence_each(machine: Workspace) -> None:
+def test_each_resource_that_exceeds_the_machine_is_refused_in_one_sentence(machine: Workspace) -> None:
     machine.write_spec(f"{RUN}\nresources: {{cpus: 9999, gpus: 5}}")
-    sentence = r"the run asks for {} \(1 worker with \d+\), this machine has [\d.]+"
+    sentence = r"the run asks for {} \(1 worker with \d+\), but this machine has [\d.]+"
     both = "; ".join(sentence.format(amount) for amount in ("9999 cpus", "5 gpus"))
     assert re.match(f"error: {both}\nhint: ", machine.run("train", "-d").err)
 
@@ -320,7 +322,7 @@ def test_two_users_do_not_wait_for_each_other(machine: Workspace, tmp_path: Path
         other.clear()
 
 
-def test_another_user_has_a_claim_registry_of_its_own(machine: Workspace, stranger: Workspace) -> None:
+def test_each_user_has_a_separate_claim_registry(machine: Workspace, stranger: Workspace) -> None:
     stranger.env["DRUMLINE_GPUS"] = "0,1,2,3"
     runs = [train(each, 4) for each in (machine, stranger)]
     for run in runs:
@@ -345,7 +347,7 @@ def test_a_damaged_claim_registry_stops_no_run(machine: Workspace) -> None:
     assert registry_files(machine) == ["lock"]
 
 
-def test_a_deleted_claim_registry_is_made_anew(machine: Workspace) -> None:
+def test_a_deleted_claim_registry_is_created_again(machine: Workspace) -> None:
     first = train(machine, 4)
     wait_up(first)
     shutil.rmtree(machine.home / "ledger")
@@ -369,7 +371,7 @@ rmdir $made
 """
 
 
-def test_runs_that_come_and_are_killed_at_random_never_share_a_gpu_and_all_have_their_turn(machine: Workspace) -> None:
+def test_runs_that_start_and_are_killed_at_random_never_share_a_gpu_and_all_get_one(machine: Workspace) -> None:
     machine.write("take.sh", TAKING)
     chance = random.Random(7)
     runs = []
