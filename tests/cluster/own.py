@@ -20,7 +20,7 @@ class OwnCluster:
     def __init__(self, folder: Path, inside: int) -> None:
         self.folder = folder
         self.kubeconfig = folder / "admin.conf"
-        self.beside = ("nsenter", f"--net=/proc/{inside}/ns/net", "--")  # in its network namespace only
+        self.namespace_prefix = ("nsenter", f"--net=/proc/{inside}/ns/net", "--")  # in its network namespace only
         self._inside = ("nsenter", "-t", str(inside), "-n", "-m", "-p", "--")
 
     def kill(self, *parts: str) -> None:
@@ -33,7 +33,7 @@ class OwnCluster:
         self.kill(f"kubelet{number}", f"containerd{number}")
         wait_until(lambda: not self._kill_all(self._pids(number)))
 
-    def begin_again(self, part: str) -> None:
+    def restart(self, part: str) -> None:
         """Start one of its programs with the same command again."""
         words = (self.folder / "command" / part).read_text()
         script = (

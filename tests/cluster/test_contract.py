@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cluster.testbed import KubernetesTestBed, SharedNamespace
-from contract.suite import Exceptions, contract_tests, excuse, occupy
+from contract.suite import Exceptions, assert_none_left, contract_tests, skip_exception
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 _KILLS = "a cluster asks with TERM before it kills, however short the grace is"
 _NO_DATA = "a pod begins when its data are there, and the helper that makes them has ended without"
@@ -41,13 +41,13 @@ def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
     """Yield a testbed of the engine."""
-    excuse(request, EXCEPTIONS)
+    skip_exception(request, EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace)
-    yield from occupy(place, place.describe)
+    yield from assert_none_left(place, place.describe)
 
 
 def test_the_exit_of_a_replica_that_ended_before_the_stop_is_kept(testbed: KubernetesTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, Behavior(code=3), LASTING)
+    recorder = watch(testbed, tmp_path, Behavior(code=3), RUNS_UNTIL_STOPPED)
     recorder.start()
     recorder.until(lambda: worker(1) in recorder.starts())
     testbed.wait_ended(recorder.run_dir, worker(0))
@@ -60,7 +60,7 @@ def test_the_exit_of_a_replica_that_ended_before_the_stop_is_kept(testbed: Kuber
 def test_a_replica_that_is_stopped_before_it_runs_has_one_exit_that_is_no_success(
     testbed: KubernetesTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
-    recorder = watch(testbed, tmp_path, *[LASTING] * 5)
+    recorder = watch(testbed, tmp_path, *[RUNS_UNTIL_STOPPED] * 5)
     recorder.start()
     recorder.stop(grace_seconds=grace_seconds)
     recorder.until_ended()

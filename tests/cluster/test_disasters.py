@@ -1,4 +1,4 @@
-"""A minute without an API server, and then the loss of a node, in a cluster for this test."""
+"""A minute without an API server, and then the loss of a node, in a cluster that only this test uses."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def stop_api_server_for_a_minute(cluster: OwnCluster, run: Run) -> None:
     there = f"{before + 60 * PER_SECOND}\n".encode()
     wait_until(lambda: any(b"line " + there in cluster.node_log(node, "worker-0") for node in (1, 2)), LONG_SECONDS)
     assert len(run.log("worker.0").split(b"\n")) < before + 30 * PER_SECOND
-    cluster.begin_again("apiserver")
+    cluster.restart("apiserver")
     wait_until(lambda: b"line " + there in run.log("worker.0"), LONG_SECONDS)
     assert not any(isinstance(event, ReplicaExited) for event in run.events)
 
 
 @pytest.mark.timeout(2400)  # four minutes on an idle machine
-def test_a_minute_without_an_api_server_and_then_the_loss_of_a_node(workspace: Workspace) -> None:
+def test_a_run_survives_a_minute_without_an_api_server_and_the_loss_of_a_node(workspace: Workspace) -> None:
     if "DRUMLINE_CLUSTER" not in os.environ:
         pytest.skip("needs the shared cluster to be started by scripts/cluster/run")
     with own_cluster() as cluster:
         workspace.env["KUBECONFIG"] = str(cluster.kubeconfig)
-        workspace.before = cluster.beside
+        workspace.command_prefix = cluster.namespace_prefix
         workspace.write("train.py", SCRIPT)
         run = workspace.train(SPEC, "--on", "kubernetes")
         wait_until(lambda: all(b"line 4\n" in run.log(f"worker.{index}") for index in (0, 1)), LONG_SECONDS)
@@ -100,5 +100,5 @@ def test_a_minute_without_an_api_server_and_then_the_loss_of_a_node(workspace: W
             assert kept == numbered(len(kept))
         assert written <= len(lines(run.log(dead, 0))) <= len(lines(cluster.node_log(2, dead.replace(".", "-"))))
         assert [event.attempt for event in run.events if isinstance(event, AttemptPlaced)] == [0, 1]
-        kubectl = Kubectl("default", (*cluster.beside, "kubectl", "--kubeconfig", str(cluster.kubeconfig)))
+        kubectl = Kubectl("default", (*cluster.namespace_prefix, "kubectl", "--kubeconfig", str(cluster.kubeconfig)))
         assert kubectl.items("pods,jobs,services,configmaps", "drumline.dev/run") == []

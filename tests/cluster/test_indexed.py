@@ -1,4 +1,4 @@
-"""The contract's tests of stops and kills, with all workers as pods of one Job: none ends another."""
+"""The contract's tests of stops and kills with all workers as pods of one Job: the end of one pod ends no other."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 
 from cluster import test_contract
 from cluster.testbed import KubernetesTestBed, SharedNamespace
-from contract.suite import contract_tests, excuse, module_tests, occupy
+from contract.suite import assert_none_left, contract_tests, module_tests, skip_exception
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 _OTHERS = {**contract_tests("test_runs"), **module_tests(test_contract)}
 _STOPS = {name: each for name, each in _OTHERS.items() if "killed" in name or "stopped_before_it_runs" in name}
@@ -24,9 +24,9 @@ def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
     """Yield a testbed of the engine."""
-    excuse(request, test_contract.EXCEPTIONS)
+    skip_exception(request, test_contract.EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace, jobs="indexed")
-    yield from occupy(place, place.describe)
+    yield from assert_none_left(place, place.describe)
 
 
 def test_ended_replicas_are_not_stopped_and_the_others_are(testbed: KubernetesTestBed, tmp_path: Path) -> None:
@@ -36,15 +36,15 @@ def test_ended_replicas_are_not_stopped_and_the_others_are(testbed: KubernetesTe
     recorder.until_started()
     recorder.stop(worker(2))
     recorder.until(recorder.ends)
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert recorder.exits() == {worker(2): Exit(signal=15)}
     testbed.open(1)
     recorder.until_ended()
     assert recorder.exits() == {worker(0): Exit(code=3), worker(1): Exit(code=3), worker(2): Exit(signal=15)}
 
 
-def test_a_supervisor_that_returns_stops_all_replicas_of_a_job(testbed: KubernetesTestBed, tmp_path: Path) -> None:
-    first = watch(testbed, tmp_path, LASTING, LASTING)
+def test_a_new_supervisor_stops_all_replicas_of_a_job(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+    first = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)
     first.start()
     first.until_started()
     second = first.again(testbed)

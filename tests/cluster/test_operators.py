@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from cluster.testbed import KubernetesTestBed, SharedNamespace
-from contract.suite import Exceptions, contract_tests, excuse, occupy
+from contract.suite import Exceptions, assert_none_left, contract_tests, skip_exception
 from contract.test_runs import open_supervised, return_to, until_running
 from drumline.engine.kubernetes.place import place
 from drumline.plan.types import Plan
 from drumline.run.state import Phase
 from scaffold.supervised import cast, watch, worker, workers
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 _WHOLE_RUNS = (
     "a JobSet's replicas are started and stopped together, in no order; the cluster is that of test_contract.py"
@@ -34,9 +34,9 @@ def testbed(
     request: pytest.FixtureRequest, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> Iterator[EngineTestBed]:
     """Yield a testbed of the engine."""
-    excuse(request, EXCEPTIONS)
+    skip_exception(request, EXCEPTIONS)
     place = KubernetesTestBed(tmp_path, shared_namespace, "jobset")
-    yield from occupy(place, place.describe)
+    yield from assert_none_left(place, place.describe)
 
 
 def domains(testbed: KubernetesTestBed, plan: Plan, attempt: int) -> set[str]:
@@ -45,10 +45,10 @@ def domains(testbed: KubernetesTestBed, plan: Plan, attempt: int) -> set[str]:
     return {place.host.partition(".")[2] for place in placement.values()}
 
 
-def test_a_gang_that_starts_again_has_the_same_names(
+def test_a_restarted_gang_has_the_same_names(
     testbed: KubernetesTestBed, shared_namespace: SharedNamespace, tmp_path: Path
 ) -> None:
-    behaviors = {"worker.0": (LASTING, Behavior(until=1)), "worker.1": (Behavior(code=3), Behavior(until=1))}
+    behaviors = {"worker.0": (RUNS_UNTIL_STOPPED, Behavior(until=1)), "worker.1": (Behavior(code=3), Behavior(until=1))}
     supervised = open_supervised(testbed, tmp_path, cast(testbed, "worker*2 crash=1 early=1", behaviors))
     supervised.until(lambda: (supervised.state.attempt, supervised.state.phase) == (1, Phase.RUNNING))
     services = {each["metadata"]["name"] for each in shared_namespace.kubectl.items("services")}
@@ -58,8 +58,8 @@ def test_a_gang_that_starts_again_has_the_same_names(
     assert supervised.until_over().phase is Phase.FINISHED
 
 
-def test_a_jobset_that_was_stopped_leaves_its_name_to_the_next(testbed: KubernetesTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, LASTING._replace(says=("attempt $DRUMLINE_ATTEMPT",)))
+def test_the_next_jobset_can_use_the_name_of_a_stopped_one(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+    recorder = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED._replace(says=("attempt $DRUMLINE_ATTEMPT",)))
     for attempt in (0, 1):
         recorder.start(attempt=attempt)
         recorder.until_said(f"attempt {attempt}", attempt=attempt)

@@ -42,14 +42,14 @@ def contract_tests(pattern: str = "test_*") -> dict[str, Callable[..., Any]]:
     return found
 
 
-def excuse(request: pytest.FixtureRequest, exceptions: Exceptions) -> None:
+def skip_exception(request: pytest.FixtureRequest, exceptions: Exceptions) -> None:
     """Skip a test that is one of these exceptions, with its reason."""
     for name in (request.function.__module__.rpartition(".")[2], request.function.__name__, request.node.name):
         if name in exceptions:
             pytest.skip(exceptions[name])
 
 
-def occupy(testbed: EngineTestBed, describe_left: Callable[[], str] | None = None) -> Iterator[EngineTestBed]:
+def assert_none_left(testbed: EngineTestBed, describe_left: Callable[[], str] | None = None) -> Iterator[EngineTestBed]:
     """Yield a testbed; after the test, assert that no process of it is left."""
     try:
         yield testbed

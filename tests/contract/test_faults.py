@@ -12,12 +12,12 @@ from drumline.plan.types import ReplicaId
 from drumline.run.drill import Fault
 from drumline.run.event import Exit
 from drumline.run.traces import trace_dir
-from scaffold.supervised import SessionRecorder, able, watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.supervised import SessionRecorder, require_ability, watch, worker
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 
 def fault_injector_of(testbed: EngineTestBed) -> FaultInjector:
-    return able(testbed.make_engine(), Sabotable).fault_injector()
+    return require_ability(testbed.make_engine(), Sabotable).fault_injector()
 
 
 def traces(recorder: SessionRecorder, replica: ReplicaId) -> Path:
@@ -29,7 +29,7 @@ def test_a_killed_or_terminated_replica_is_reported_with_its_signal(
     testbed: EngineTestBed, tmp_path: Path, fault: Fault, exit_: Exit
 ) -> None:
     fault_injector = fault_injector_of(testbed)
-    recorder = watch(testbed, tmp_path, LASTING, LASTING)
+    recorder = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)
     recorder.start()
     recorder.until_started()
     fault_injector.inject(traces(recorder, worker(1)), worker(1), fault)
@@ -64,6 +64,6 @@ def test_no_fault_is_injected_into_a_replica_that_has_not_started(testbed: Engin
 
 def test_a_network_that_others_use_is_not_cut(testbed: EngineTestBed, tmp_path: Path) -> None:
     fault_injector = fault_injector_of(testbed)
-    plan = watch(testbed, tmp_path, LASTING).plan
+    plan = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED).plan
     assert "network" in (fault_injector.find_problem(plan, Fault.CUT) or "")
     assert fault_injector.find_problem(plan, Fault.KILL) is None

@@ -8,9 +8,9 @@ import pytest
 
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
-DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
+DEAF = Behavior(("ready",), until=RUNS_UNTIL_STOPPED.until, obeys=False)
 
 
 def test_a_running_replica_is_adopted_and_not_started_again(testbed: EngineTestBed, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_the_next_supervisor_completes_a_gang_that_was_not_all_started(testbed: 
 def test_the_next_supervisor_may_stop_at_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float, signal: int
 ) -> None:
-    first = watch(testbed, tmp_path, LASTING, LASTING)
+    first = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)
     first.start()
     first.until_started()
     second = first.again(testbed)

@@ -16,7 +16,7 @@ from drumline.store.clock import Moment
 from drumline.view.feed import Change, Feed, Lines
 from drumline.view.run import run_details
 from scaffold.supervised import SupervisedRun, cast, worker, workers
-from scaffold.testbeds import LASTING, NEVER, Behavior, EngineTestBed
+from scaffold.testbeds import NEVER, RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
 CHIEF, PS = ReplicaId("chief", 0), ReplicaId("ps", 0)
 DEAF = Behavior(("ready",), until=NEVER, obeys=False)
@@ -78,7 +78,7 @@ def test_a_gang_that_fails_starts_again_as_a_whole(testbed: EngineTestBed, tmp_p
         testbed,
         "worker*2 crash=1 early=1",
         {
-            "worker.0": (LASTING._replace(says=says), Behavior(says)),
+            "worker.0": (RUNS_UNTIL_STOPPED._replace(says=says), Behavior(says)),
             "worker.1": (Behavior(says, code=3), Behavior(says)),
         },
     )
@@ -93,7 +93,7 @@ def test_a_gang_that_fails_too_often_has_failed(testbed: EngineTestBed, tmp_path
     plan = cast(
         testbed,
         "worker*2 crash=1 early=1 backoff_initial_seconds=0",
-        {"worker.0": LASTING, "worker.1": Behavior(code=3)},
+        {"worker.0": RUNS_UNTIL_STOPPED, "worker.1": Behavior(code=3)},
     )
     supervised = open_supervised(testbed, tmp_path, plan)
     state = supervised.until_over()
@@ -105,7 +105,7 @@ def test_a_gang_that_fails_too_often_has_failed(testbed: EngineTestBed, tmp_path
 
 
 def test_a_run_that_is_killed_ends(testbed: EngineTestBed, tmp_path: Path) -> None:
-    supervised = open_supervised(testbed, tmp_path, workers(testbed, LASTING, LASTING))
+    supervised = open_supervised(testbed, tmp_path, workers(testbed, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED))
     until_running(supervised)
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
     state = supervised.until_over()
@@ -124,7 +124,7 @@ def test_a_run_that_is_killed_by_force_ends_though_replicas_ignore_term(testbed:
 
 
 def test_a_run_that_is_killed_before_its_start_starts_no_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
-    supervised = SupervisedRun(testbed, tmp_path / "home", workers(testbed, LASTING))
+    supervised = SupervisedRun(testbed, tmp_path / "home", workers(testbed, RUNS_UNTIL_STOPPED))
     supervised.supervisor.take(StopRequested(at_seconds=supervised.loop.time()))
     supervised.begin()
     assert supervised.until_over().phase is Phase.KILLED
@@ -132,7 +132,7 @@ def test_a_run_that_is_killed_before_its_start_starts_no_replica(testbed: Engine
 
 
 def test_a_gang_that_its_engine_refuses_has_failed(testbed: EngineTestBed, tmp_path: Path) -> None:
-    plan = workers(testbed, LASTING, LASTING)
+    plan = workers(testbed, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)
     first, second = plan.replicas
     plan = plan.replace(replicas=(first, second.replace(argv=testbed.refused)))
     supervised = open_supervised(testbed, tmp_path, plan)
@@ -143,7 +143,11 @@ def test_a_gang_that_its_engine_refuses_has_failed(testbed: EngineTestBed, tmp_p
 
 
 def test_ps_are_stopped_after_the_workers(testbed: EngineTestBed, tmp_path: Path) -> None:
-    plan = cast(testbed, "chief worker ps grace=0.2", {"chief.0": Behavior(until=1), "worker.0": DEAF, "ps.0": LASTING})
+    plan = cast(
+        testbed,
+        "chief worker ps grace=0.2",
+        {"chief.0": Behavior(until=1), "worker.0": DEAF, "ps.0": RUNS_UNTIL_STOPPED},
+    )
     supervised = open_supervised(testbed, tmp_path, plan)
     until_running(supervised)
     supervised.until(lambda: supervised.log() == "ready\n")
@@ -199,7 +203,7 @@ def test_the_result_of_a_gang_without_a_supervisor_is_the_result_of_the_run(
 
 def test_the_first_failure_without_a_supervisor_is_the_cause(testbed: EngineTestBed, tmp_path: Path) -> None:
     supervised = open_supervised(
-        testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3), LASTING)
+        testbed, tmp_path, workers(testbed, Behavior(until=2, code=1), Behavior(until=1, code=3), RUNS_UNTIL_STOPPED)
     )
     until_running(supervised)
     for gate, index in ((1, 1), (2, 0)):
@@ -228,7 +232,7 @@ def test_a_run_that_is_killed_after_all_replicas_finished_has_finished(testbed: 
 
 
 def test_a_run_that_is_killed_without_its_supervisor_ends(testbed: EngineTestBed, tmp_path: Path) -> None:
-    supervised = open_supervised(testbed, tmp_path, workers(testbed, Behavior(until=1), LASTING))
+    supervised = open_supervised(testbed, tmp_path, workers(testbed, Behavior(until=1), RUNS_UNTIL_STOPPED))
     until_running(supervised)
     testbed.open(1)
     testbed.wait_ended(supervised.folder.path, worker(0))

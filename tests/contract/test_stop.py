@@ -9,19 +9,19 @@ import pytest
 from drumline.plan.types import ReplicaId
 from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
-from scaffold.testbeds import LASTING, Behavior, EngineTestBed
+from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
-DEAF = Behavior(("ready",), until=LASTING.until, obeys=False)
+DEAF = Behavior(("ready",), until=RUNS_UNTIL_STOPPED.until, obeys=False)
 STRANGER = ReplicaId("worker", 7)
 
 
 def test_a_replica_that_is_stopped_with_a_grace_ends_by_term(testbed: EngineTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, LASTING, LASTING)
+    recorder = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)
     recorder.start()
     recorder.until_started()
     recorder.stop(worker(1))
     recorder.until(recorder.ends)
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert recorder.exits() == {worker(1): Exit(signal=15)}
     recorder.stop()
     recorder.until_ended()
@@ -29,7 +29,7 @@ def test_a_replica_that_is_stopped_with_a_grace_ends_by_term(testbed: EngineTest
 
 
 def test_a_replica_that_cleans_up_after_term_keeps_its_exit_code(testbed: EngineTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, Behavior(("ready",), until=LASTING.until, code_on_term=42))
+    recorder = watch(testbed, tmp_path, Behavior(("ready",), until=RUNS_UNTIL_STOPPED.until, code_on_term=42))
     recorder.start()
     recorder.until_said("ready")
     recorder.stop()
@@ -52,7 +52,7 @@ def test_a_replica_that_ignores_term_is_killed_when_the_grace_is_over_and_not_be
 
 
 def test_without_grace_no_replica_is_terminated_first(testbed: EngineTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, Behavior(("ready",), until=LASTING.until, code_on_term=42), DEAF)
+    recorder = watch(testbed, tmp_path, Behavior(("ready",), until=RUNS_UNTIL_STOPPED.until, code_on_term=42), DEAF)
     recorder.start()
     for index in (0, 1):
         recorder.until_said("ready", replica=worker(index))
@@ -67,14 +67,14 @@ def test_a_grace_can_be_shortened_and_not_extended(testbed: EngineTestBed, tmp_p
     recorder.until_said("ready")
     recorder.stop()
     recorder.stop()
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert not recorder.ends()
     recorder.stop(grace_seconds=0)
     recorder.stop()
     recorder.until_ended()
     recorder.stop()
     recorder.stop(grace_seconds=0)
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert [end.exit for end in recorder.ends()] == [Exit(signal=9)]
 
 
@@ -86,7 +86,7 @@ def test_a_replica_that_never_started_or_is_not_known_ends_unseen_once(
     for _ in range(2):
         recorder.stop(worker(0), worker(1), STRANGER, grace_seconds=grace_seconds)
     recorder.until(lambda: len(recorder.ends()) == 3)
-    recorder.run_bystander()
+    recorder.run_other_replica()
     assert sorted(end.replica for end in recorder.ends()) == [worker(0), worker(1), STRANGER]
     assert {end.exit for end in recorder.ends()} == {Exit(message="it was never started")}
     assert not recorder.starts()
@@ -96,7 +96,7 @@ def test_a_replica_that_never_started_or_is_not_known_ends_unseen_once(
 def test_a_stop_before_the_start_was_reported_ends_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float
 ) -> None:
-    recorder = watch(testbed, tmp_path, *[LASTING] * 5)
+    recorder = watch(testbed, tmp_path, *[RUNS_UNTIL_STOPPED] * 5)
     recorder.start()
     recorder.stop(grace_seconds=grace_seconds)
     recorder.until_ended()
@@ -106,7 +106,7 @@ def test_a_stop_before_the_start_was_reported_ends_once(
 
 
 def test_a_stop_keeps_the_exit_of_an_ended_replica(testbed: EngineTestBed, tmp_path: Path) -> None:
-    recorder = watch(testbed, tmp_path, Behavior(code=3), LASTING)
+    recorder = watch(testbed, tmp_path, Behavior(code=3), RUNS_UNTIL_STOPPED)
     recorder.start()
     testbed.wait_ended(recorder.run_dir, worker(0))
     recorder.stop()
@@ -119,7 +119,7 @@ def test_a_stop_keeps_the_exit_of_an_ended_replica(testbed: EngineTestBed, tmp_p
 def test_when_an_end_is_reported_nothing_of_the_replica_is_left(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float | None
 ) -> None:
-    until = 1 if grace_seconds is None else LASTING.until
+    until = 1 if grace_seconds is None else RUNS_UNTIL_STOPPED.until
     recorder = watch(testbed, tmp_path, Behavior(("ready",), until=until, leaves_child=True))
     recorder.start()
     recorder.until_said("ready")

@@ -1,4 +1,4 @@
-"""README and docs as the tests read them: fenced blocks with what is said about them, tables, headings."""
+"""Read README and docs for tests: fenced blocks with the comments before them, tables, headings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FENCE = re.compile(r"```(?P<language>\w*)\s*$")
 
 
 class Block(NamedTuple):
-    """A fenced block, or a table to type: its language, where it begins, and the marks that stand right before it."""
+    """A fenced block, or a table of commands: its language, where it begins, and the comments right before it."""
 
     page: Path
     line: int
@@ -38,7 +38,7 @@ class Block(NamedTuple):
 
 
 def framework_of(page: Path) -> str | None:
-    """The framework that a page's commands need, if it says so."""
+    """Return the framework that a page's comment `framework:` names, None without one."""
     found = re.search(r"^<!-- framework: (\w+) -->$", page.read_text("utf-8"), re.MULTILINE)
     return found[1] if found else None
 

@@ -19,7 +19,7 @@ STUCK_SECONDS = 120.0  # wall-clock time
 class Trial(NamedTuple):
     """The random generator of a case, and a folder that all cases of a reader share."""
 
-    chance: Random
+    rng: Random
     folder: Path
 
 

@@ -43,19 +43,19 @@ GANGS = (
 BUDGETS = ("crash", "early", "lost", "preempted", "hang", "out_of_memory", "rendezvous")
 
 
-def make_plan(chance: Random) -> Plan:
+def make_plan(rng: Random) -> Plan:
     """Return a plan of a small gang with a random policy and random budgets."""
-    roles = chance.choice(GANGS)
+    roles = rng.choice(GANGS)
     policies = [
         *(["chief"] if "chief" in roles else []),
         *(["worker-0", "all-workers"] if "worker" in roles else []),
     ]
-    words = [roles, f"success={chance.choice(policies)}", *(f"{each}={chance.randrange(3)}" for each in BUDGETS)]
-    words += [chance.choice(("", "evaluator")), chance.choice(("", "prepare", "prepare prepare-words"))]
-    words += [chance.choice(("", "run=60")), chance.choice(("", "tensorboard", "tensorboard=true"))]
+    words = [roles, f"success={rng.choice(policies)}", *(f"{each}={rng.randrange(3)}" for each in BUDGETS)]
+    words += [rng.choice(("", "evaluator")), rng.choice(("", "prepare", "prepare prepare-words"))]
+    words += [rng.choice(("", "run=60")), rng.choice(("", "tensorboard", "tensorboard=true"))]
     words += [
-        f"backoff_initial_seconds={chance.randrange(2)}",
-        chance.choice(("", "framework=torch", "framework=plain")),
+        f"backoff_initial_seconds={rng.randrange(2)}",
+        rng.choice(("", "framework=torch", "framework=plain")),
     ]
     return gang(" ".join(words))
 
@@ -63,15 +63,15 @@ def make_plan(chance: Random) -> Plan:
 @case
 def history(trial: Trial) -> None:
     """Check that a run ends once, for the right reason and within its budgets; later events change nothing."""
-    simulated = SimulatedRun(make_plan(trial.chance))
-    simulate(simulated, trial.chance)
+    simulated = SimulatedRun(make_plan(trial.rng))
+    simulate(simulated, trial.rng)
     let_it_end(simulated)
     check_end(simulated)
-    cut = trial.chance.randint(0, len(simulated.journal))
+    cut = trial.rng.randint(0, len(simulated.journal))
     written = [json.loads(json.dumps(event_to_data(event))) for event in simulated.journal[:cut]]
     assert fold(simulated.plan, map(event_from_data, written)) == fold(simulated.plan, simulated.journal[:cut])
     ended = simulated.state
-    for event in trial.chance.sample(simulated.journal, min(20, len(simulated.journal))):
+    for event in trial.rng.sample(simulated.journal, min(20, len(simulated.journal))):
         if not isinstance(event, ResumeRequested):
             state, _ = step(simulated.plan, ended, event)
             assert state == ended, f"{event} changed a run that was over"
@@ -80,55 +80,53 @@ def history(trial: Trial) -> None:
 @case
 def shaken(trial: Trial) -> None:
     """Check that a run can be ended with a journal that lacks, repeats or reorders events, or has foreign ones."""
-    chance = trial.chance
-    plan = make_plan(chance)
+    rng = trial.rng
+    plan = make_plan(rng)
     events: list[Event] = []
-    for each in (plan, make_plan(chance)):
+    for each in (plan, make_plan(rng)):
         simulated = SimulatedRun(each)
-        simulate(simulated, chance)
-        events += (
-            simulated.journal if each is plan else chance.sample(simulated.journal, min(len(simulated.journal), 5))
-        )
-    for _ in range(chance.randrange(8)):
-        at, other = chance.randrange(len(events)), chance.randrange(len(events))
-        match chance.randrange(3):
+        simulate(simulated, rng)
+        events += simulated.journal if each is plan else rng.sample(simulated.journal, min(len(simulated.journal), 5))
+    for _ in range(rng.randrange(8)):
+        at, other = rng.randrange(len(events)), rng.randrange(len(events))
+        match rng.randrange(3):
             case 0 if len(events) > 1:
                 del events[at]
             case 1:
                 events.insert(at, events[other])
             case _:
                 events[at], events[other] = events[other], events[at]
-    if chance.random() < 0.2:
-        chance.shuffle(events)
+    if rng.random() < 0.2:
+        rng.shuffle(events)
     state = fold(plan, events)
     for failure, spent in state.restarts.items():
         assert spent <= getattr(plan.restart, failure)
-    bring_to_its_end(plan, state, chance)
+    bring_to_its_end(plan, state, rng)
 
 
-def bring_to_its_end(plan: Plan, state: RunState, chance: Random) -> None:
+def bring_to_its_end(plan: Plan, state: RunState, rng: Random) -> None:
     """Check that the run ends when its supervisor returns, its actions are followed, and all replicas end."""
     first = SupervisorReturned() if state != new_run(plan) else RunAccepted()
     events: deque[Event] = deque([first])
     timers: list[Event] = []
     for _ in range(5000):
         if not events and timers:
-            events.append(timers.pop(chance.randrange(len(timers))))
+            events.append(timers.pop(rng.randrange(len(timers))))
         assert events, f"no event is left, and the run is {state.phase}: {state}"
         state, actions = step(plan, state, events.popleft())
         for action in actions:
             if isinstance(action, Finish):
                 assert state.phase.is_final
                 return
-            follow(plan, action, events, timers, chance)
+            follow(plan, action, events, timers, rng)
         if state.phase.is_final and not events:
             return
     raise AssertionError(f"the run does not end: {state.phase}")
 
 
-def follow(plan: Plan, action: Action, events: deque[Event], timers: list[Event], chance: Random) -> None:
+def follow(plan: Plan, action: Action, events: deque[Event], timers: list[Event], rng: Random) -> None:
     """Add the events of an engine that follows this action."""
-    end = chance.choice((Exit(0), Exit(0), Exit(1), Exit(signal=9), Exit()))
+    end = rng.choice((Exit(0), Exit(0), Exit(1), Exit(signal=9), Exit()))
     match action:
         case Start():
             events.append(AttemptPlaced(action.attempt, tuple("h:1" for _ in plan.replicas)))

@@ -75,30 +75,30 @@ class Fault(NamedTuple):
     signal: str
 
 
-def make_spec(chance: Random) -> str:
+def make_spec(rng: Random) -> str:
     """Return a spec with a random gang."""
-    roles = chance.choice(GANGS).split(", ")
-    is_warm = chance.random() < 0.15
+    roles = rng.choice(GANGS).split(", ")
+    is_warm = rng.random() < 0.15
     blocks = []
     for role in roles:
         name, _, number = role.partition(": ")
-        script = chance.choice(SCRIPTS).format(chance.choice((1, 3, 9)))
+        script = rng.choice(SCRIPTS).format(rng.choice((1, 3, 9)))
         if is_warm:
-            script = f"{sys.executable} warm.py 0.{chance.randrange(9)} {chance.choice((0, 0, 3))}"
+            script = f"{sys.executable} warm.py 0.{rng.randrange(9)} {rng.choice((0, 0, 3))}"
         blocks.append(f"  {name}: {{replicas: {number}, run: {json.dumps(script)}}}")
-    more = [f"restart: {{crash: {chance.randrange(3)}, lost: {chance.randrange(3)}}}"]
-    if chance.random() < 0.3:
+    more = [f"restart: {{crash: {rng.randrange(3)}, lost: {rng.randrange(3)}}}"]
+    if rng.random() < 0.3:
         more.append("resources: {memory: 50MB}")
     if is_warm:
         more.append("warm: true")
-    return "\n".join(("roles:", *blocks, f"timeouts: {{grace: {chance.choice(('0.1', '0.5', '2'))}}}", *more))
+    return "\n".join(("roles:", *blocks, f"timeouts: {{grace: {rng.choice(('0.1', '0.5', '2'))}}}", *more))
 
 
-def make_faults(chance: Random) -> list[Fault]:
+def make_faults(rng: Random) -> list[Fault]:
     """Return random faults."""
     return [
-        Fault(chance.choice((0.0, 0.02, 0.1, 0.3)) * chance.random(), chance.choice(TARGETS), chance.choice(SIGNALS))
-        for _ in range(chance.randrange(6))
+        Fault(rng.choice((0.0, 0.02, 0.1, 0.3)) * rng.random(), rng.choice(TARGETS), rng.choice(SIGNALS))
+        for _ in range(rng.randrange(6))
     ]
 
 
@@ -106,10 +106,10 @@ class Trial:
     """One run, from its start until no process of it is left."""
 
     def __init__(self, workspace: Workspace, seed: int) -> None:
-        self.chance = Random(f"kills {seed}")
+        self.rng = Random(f"kills {seed}")
         self.workspace = workspace
-        self.faults = make_faults(self.chance)
-        self.spec = make_spec(self.chance)
+        self.faults = make_faults(self.rng)
+        self.spec = make_spec(self.rng)
         self.stopped: list[int] = []
         self.injected: list[str] = []
         self.is_detached = False
@@ -118,12 +118,12 @@ class Trial:
         """Start the run, inject the faults, wait for its end and check it; return its final phase."""
         self.workspace.write("warm.py", WARM)
         self.workspace.write_spec(self.spec)
-        self.is_detached = self.chance.random() < 0.4
+        self.is_detached = self.rng.random() < 0.4
         words = ("train", "-d") if self.is_detached else ("train",)
         with (self.workspace.path / "out").open("w") as out:
             command = self.workspace.command(*words, stdout=out)
             try:
-                self.wait_for(self.chance.choice(("nothing", "folder", "journal", "replica", "replica")), command)
+                self.wait_for(self.rng.choice(("nothing", "folder", "journal", "replica", "replica")), command)
                 for fault in self.faults:
                     time.sleep(fault.after_seconds)
                     self.inject(fault, command)
@@ -201,7 +201,7 @@ class Trial:
                 traces = [run.trace(name, run.state.attempt) for name in ids]
                 pids = [trace.pid if target == "replica" else trace.keeper for trace in traces]
                 found = [pid for pid in pids if pid is not None and pid in processes]
-        return [self.chance.choice(found)] if found else []
+        return [self.rng.choice(found)] if found else []
 
     def end(self, run: Run) -> None:
         """Bring the run to its end with random commands."""
@@ -211,7 +211,7 @@ class Trial:
         for _ in range(20):
             if run.state.phase.is_final and run.supervisor() is None:
                 return
-            verb = self.chance.choice(verbs)
+            verb = self.rng.choice(verbs)
             command = self.workspace.command(*verb.split(), run.id)
             try:
                 out, err = command.communicate(timeout=3.0 if verb == "wait" else PATIENCE_SECONDS)

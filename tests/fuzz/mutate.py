@@ -67,39 +67,39 @@ PIECES = (
 )
 
 
-def damage(data: bytes, chance: Random, *, most: int = 6, pieces: Sequence[bytes] = PIECES) -> bytes:
+def damage(data: bytes, rng: Random, *, most: int = 6, pieces: Sequence[bytes] = PIECES) -> bytes:
     """Return the bytes with some of them changed, removed, doubled, moved or cut off."""
     damaged = bytearray(data)
-    for _ in range(chance.randint(1, most)):
-        start = chance.randint(0, len(damaged))
-        end = min(len(damaged), start + chance.choice((1, 4, 30, 200)))
-        match chance.randrange(8):
+    for _ in range(rng.randint(1, most)):
+        start = rng.randint(0, len(damaged))
+        end = min(len(damaged), start + rng.choice((1, 4, 30, 200)))
+        match rng.randrange(8):
             case 0 if start < len(damaged):
-                damaged[start] ^= 1 << chance.randrange(8)
+                damaged[start] ^= 1 << rng.randrange(8)
             case 1:
                 del damaged[start:end]
             case 2:
-                damaged[end:end] = damaged[start:end] * chance.choice((1, 1, 3, 40))
+                damaged[end:end] = damaged[start:end] * rng.choice((1, 1, 3, 40))
             case 3:
                 piece = damaged[start:end]
                 del damaged[start:end]
-                at = chance.randint(0, len(damaged))
+                at = rng.randint(0, len(damaged))
                 damaged[at:at] = piece
-            case 4 if chance.random() < 0.3:
+            case 4 if rng.random() < 0.3:
                 del damaged[start:]
             case 5:
-                damaged[start:end] = chance.randbytes(end - start)
+                damaged[start:end] = rng.randbytes(end - start)
             case _:
-                damaged[start:start] = chance.choice(pieces)
+                damaged[start:start] = rng.choice(pieces)
     return bytes(damaged)
 
 
-def damage_lines(data: bytes, chance: Random) -> bytes:
+def damage_lines(data: bytes, rng: Random) -> bytes:
     """Return the lines with some of them removed, doubled, moved or indented."""
     lines = data.splitlines(keepends=True) or [b""]
-    for _ in range(chance.randint(1, 5)):
-        at, other = chance.randrange(len(lines)), chance.randrange(len(lines))
-        match chance.randrange(5):
+    for _ in range(rng.randint(1, 5)):
+        at, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+        match rng.randrange(5):
             case 0:
                 lines.insert(at, lines[other])
             case 1 if len(lines) > 1:
@@ -107,54 +107,54 @@ def damage_lines(data: bytes, chance: Random) -> bytes:
             case 2:
                 lines[at], lines[other] = lines[other], lines[at]
             case 3:
-                lines[at] = b" " * chance.randrange(9) + lines[at].lstrip(b" ")
+                lines[at] = b" " * rng.randrange(9) + lines[at].lstrip(b" ")
             case _:
                 key, colon, value = lines[at].partition(b":")
-                odd = chance.choice(TEXTS).encode("utf-8", "surrogatepass")
-                lines[at] = key + colon + b" " + odd + b"\n" if chance.random() < 0.7 else odd + b":" + value
+                odd = rng.choice(TEXTS).encode("utf-8", "surrogatepass")
+                lines[at] = key + colon + b" " + odd + b"\n" if rng.random() < 0.7 else odd + b":" + value
     return b"".join(lines)
 
 
-def twist(value: Any, chance: Random) -> Any:
+def twist(value: Any, rng: Random) -> Any:
     """Return the JSON value with one part of another type, removed, doubled or unusual."""
-    if isinstance(value, dict) and value and chance.random() < 0.85:
-        key = chance.choice(list(value))
-        match chance.randrange(8):
+    if isinstance(value, dict) and value and rng.random() < 0.85:
+        key = rng.choice(list(value))
+        match rng.randrange(8):
             case 0:
                 return {name: each for name, each in value.items() if name != key}
             case 1:
-                return {**value, chance.choice(TEXTS): strange(chance)}
+                return {**value, rng.choice(TEXTS): strange(rng)}
             case 2:
-                return {chance.choice(TEXTS) if name == key else name: each for name, each in value.items()}
+                return {rng.choice(TEXTS) if name == key else name: each for name, each in value.items()}
             case _:
-                return {**value, key: twist(value[key], chance)}
-    if isinstance(value, list) and value and chance.random() < 0.85:
-        at = chance.randrange(len(value))
-        match chance.randrange(6):
+                return {**value, key: twist(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.85:
+        at = rng.randrange(len(value))
+        match rng.randrange(6):
             case 0:
                 return value[:at] + value[at + 1 :]
             case 1:
                 return [*value[:at], value[at], *value[at:]]
             case _:
-                return [*value[:at], twist(value[at], chance), *value[at + 1 :]]
-    if isinstance(value, str) and chance.random() < 0.4:
-        return damage(value.encode("utf-8", "surrogatepass"), chance, most=2).decode(errors="replace")
-    return strange(chance)
+                return [*value[:at], twist(value[at], rng), *value[at + 1 :]]
+    if isinstance(value, str) and rng.random() < 0.4:
+        return damage(value.encode("utf-8", "surrogatepass"), rng, most=2).decode(errors="replace")
+    return strange(rng)
 
 
-def strange(chance: Random) -> Any:
+def strange(rng: Random) -> Any:
     """Return any JSON value, also ones that JSON cannot contain."""
-    match chance.randrange(8):
+    match rng.randrange(8):
         case 0 | 1 | 2:
-            return chance.choice(NUMBERS)
+            return rng.choice(NUMBERS)
         case 3 | 4:
-            return chance.choice(TEXTS)
+            return rng.choice(TEXTS)
         case 5:
-            return [strange(chance) for _ in range(chance.randrange(4))]
+            return [strange(rng) for _ in range(rng.randrange(4))]
         case 6:
-            return {chance.choice(TEXTS): strange(chance) for _ in range(chance.randrange(4))}
+            return {rng.choice(TEXTS): strange(rng) for _ in range(rng.randrange(4))}
         case _:
-            deep: Any = chance.choice(NUMBERS)
-            for _ in range(chance.choice((3, 50, 900))):
-                deep = [deep] if chance.random() < 0.5 else {"a": deep}
+            deep: Any = rng.choice(NUMBERS)
+            for _ in range(rng.choice((3, 50, 900))):
+                deep = [deep] if rng.random() < 0.5 else {"a": deep}
             return deep

@@ -1,4 +1,4 @@
-"""Input of users: specs, files of other systems, templates, TF_CONFIG, and arguments of commands."""
+"""Fuzz cases for input of users: specs, files of other systems, templates, TF_CONFIG, arguments of commands, values."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPECS = [
     *(path.read_bytes() for path in sorted(ROOT.glob("tests/golden/**/drumline.yml"))),
     *(text.encode() for _, text, _ in bad_specs.TABLE),
 ]
-FOREIGN = [path.read_bytes() for path in sorted(ROOT.glob("tests/dialects/*"))]
+DIALECT_FILES = [path.read_bytes() for path in sorted(ROOT.glob("tests/dialects/*"))]
 STATEMENTS = (
     "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
     "{% for a in range(10**12) %}x{% endfor %}",
@@ -100,24 +100,24 @@ def check(data: bytes, given: tuple[str, ...] = ()) -> None:
         assert str(problem).startswith("drumline.yml:"), problem
 
 
-def damaged(data: bytes, chance: Random) -> bytes:
+def damaged(data: bytes, rng: Random) -> bytes:
     """Return a file with random damage."""
-    for _ in range(chance.randint(1, 2)):
-        data = damage_lines(data, chance) if chance.random() < 0.5 else damage(data, chance)
+    for _ in range(rng.randint(1, 2)):
+        data = damage_lines(data, rng) if rng.random() < 0.5 else damage(data, rng)
     return data
 
 
 @case
 def spec(trial: Trial) -> None:
-    check(damaged(trial.chance.choice(SPECS), trial.chance))
+    check(damaged(trial.rng.choice(SPECS), trial.rng))
 
 
 @case
 def dialect(trial: Trial) -> None:
-    data = trial.chance.choice(FOREIGN)
-    if trial.chance.random() < 0.2:
-        data += b"\n---\n" + trial.chance.choice(FOREIGN)
-    data = damaged(data, trial.chance)
+    data = trial.rng.choice(DIALECT_FILES)
+    if trial.rng.random() < 0.2:
+        data += b"\n---\n" + trial.rng.choice(DIALECT_FILES)
+    data = damaged(data, trial.rng)
     check(data)
     try:
         draft = draft_of((data, "drumline.yml"))
@@ -129,51 +129,47 @@ def dialect(trial: Trial) -> None:
 
 @case
 def template(trial: Trial) -> None:
-    chance = trial.chance
+    rng = trial.rng
     data = SHIPPED
-    for _ in range(chance.randrange(3)):
-        statement = chance.choice(STATEMENTS).encode()
+    for _ in range(rng.randrange(3)):
+        statement = rng.choice(STATEMENTS).encode()
         lines = data.splitlines(keepends=True)
-        lines.insert(chance.choice((0, len(lines), chance.randint(0, len(lines)))), statement + b"\n")
+        lines.insert(rng.choice((0, len(lines), rng.randint(0, len(lines)))), statement + b"\n")
         data = b"".join(lines)
-    if chance.random() < 0.6:
-        data = damaged(data, chance)
-    check(data, ("port=1",) if chance.random() < 0.1 else ())
+    if rng.random() < 0.6:
+        data = damaged(data, rng)
+    check(data, ("port=1",) if rng.random() < 0.1 else ())
     _command(trial, data, ("render",), ("convert",))
 
 
 @case
 def tf_config(trial: Trial) -> None:
-    chance = trial.chance
+    rng = trial.rng
     value = TF_CONFIG
-    for _ in range(chance.randint(1, 3)):
-        value = twist(value, chance)
+    for _ in range(rng.randint(1, 3)):
+        value = twist(value, rng)
     text = json.dumps(value)
-    if chance.random() < 0.5:
-        text = damage(text.encode(), chance).decode(errors=chance.choice(("replace", "surrogateescape", "ignore")))
+    if rng.random() < 0.5:
+        text = damage(text.encode(), rng).decode(errors=rng.choice(("replace", "surrogateescape", "ignore")))
     for diagnostic in examine(text).diagnostics:
         assert diagnostic.message
     if "\0" not in text:
         check_exit_code(
-            run(
-                ["tfconfig", "--check", "-"] if chance.random() < 0.1 else ["convert", f"--tf-config={text}", "--run=x"]
-            )
+            run(["tfconfig", "--check", "-"] if rng.random() < 0.1 else ["convert", f"--tf-config={text}", "--run=x"])
         )
 
 
 @case
 def arguments(trial: Trial) -> None:
-    chance = trial.chance
-    odd = chance.choice(
-        (*TEXTS, *HOSTS, "4", "4.worker.1", "4.chief", "7.2", "1e3", "30s", "x=1", "lr=", "=", "lr=1,2")
-    )
+    rng = trial.rng
+    odd = rng.choice((*TEXTS, *HOSTS, "4", "4.worker.1", "4.chief", "7.2", "1e3", "30s", "x=1", "lr=", "=", "lr=1,2"))
     odd = (
         odd
-        if chance.random() < 0.6
-        else damage(odd.encode("utf-8", "surrogatepass"), chance, most=2).decode(errors="replace")
+        if rng.random() < 0.6
+        else damage(odd.encode("utf-8", "surrogatepass"), rng, most=2).decode(errors="replace")
     )
     odd = os.fsdecode(odd.replace("\0", "").encode("utf-8", "surrogatepass"))  # as passed by a shell
-    words = chance.choice(
+    words = rng.choice(
         (
             ("check", f"-p{odd}"),
             ("check", f"-plr={odd}"),
@@ -213,12 +209,10 @@ def arguments(trial: Trial) -> None:
 
 @case
 def words(trial: Trial) -> None:
-    chance = trial.chance
-    text = chance.choice(
-        ("16GiB", "1.5kB", "30s", "5 m", "never", "1e9d", "4.worker.1", "7.2.ps.0", "4.master", *TEXTS)
-    )
-    if chance.random() < 0.8:
-        text = damage(text.encode("utf-8", "surrogatepass"), chance, most=3).decode(errors="replace")
+    rng = trial.rng
+    text = rng.choice(("16GiB", "1.5kB", "30s", "5 m", "never", "1e9d", "4.worker.1", "7.2.ps.0", "4.master", *TEXTS))
+    if rng.random() < 0.8:
+        text = damage(text.encode("utf-8", "surrogatepass"), rng, most=3).decode(errors="replace")
     for parse in (parse_bytes, parse_seconds, parse_seconds_or_never):
         try:
             parse(text)

@@ -45,11 +45,11 @@ def recorded(name: str) -> list[Any]:
     return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
 
 
-def encode_message(value: Any, chance: Random) -> bytes:
+def encode_message(value: Any, rng: Random) -> bytes:
     """Return a message as it may arrive, complete or damaged."""
-    value = twist(value, chance) if chance.random() < 0.7 else value
+    value = twist(value, rng) if rng.random() < 0.7 else value
     data = json.dumps(value).encode("utf-8", "surrogatepass")
-    return (damage(data, chance) if chance.random() < 0.4 else data) + chance.choice((b"\n", b"\n", b"", b"\r\n"))
+    return (damage(data, rng) if rng.random() < 0.4 else data) + rng.choice((b"\n", b"\n", b"", b"\r\n"))
 
 
 @contextmanager
@@ -66,27 +66,27 @@ def few_descriptors(most: int) -> Iterator[None]:
 @case
 def control(trial: Trial) -> None:
     """Check that a supervisor's socket answers a request, whatever other clients send or leave unsent."""
-    chance, path, loop, received = trial.chance, trial.folder / "control", SteppedLoop(), list[object]()
+    rng, path, loop, received = trial.rng, trial.folder / "control", SteppedLoop(), list[object]()
     server = ControlServer(path, loop, received.append)
     clients: list[socket.socket] = []
     try:
-        for _ in range(chance.choice((1, 3, 30))):
+        for _ in range(rng.choice((1, 3, 30))):
             client = socket.socket(socket.AF_UNIX)
             client.connect(str(path))
             client.setblocking(False)
             clients.append(client)
-            for _ in range(chance.randrange(4)):
-                sent = encode_message(chance.choice(REQUESTS[1:]), chance) * chance.choice((1, 1, 300))
+            for _ in range(rng.randrange(4)):
+                sent = encode_message(rng.choice(REQUESTS[1:]), rng) * rng.choice((1, 1, 300))
                 try:
-                    client.send(sent[: chance.randint(0, len(sent))])
+                    client.send(sent[: rng.randint(0, len(sent))])
                 except OSError:
                     break
-            if chance.random() < 0.3:
+            if rng.random() < 0.3:
                 client.close()
-            elif chance.random() < 0.1:
+            elif rng.random() < 0.1:
                 client.shutdown(socket.SHUT_WR)
             run_loop(loop)
-        if chance.random() < 0.2:
+        if rng.random() < 0.2:
             with few_descriptors(clients[-1].fileno() + 2 if clients[-1].fileno() > 0 else 64):
                 run_loop(loop)
         server.notify_watchers()
@@ -113,14 +113,14 @@ def run_loop(loop: SteppedLoop) -> None:
 
 @case
 def requests(trial: Trial) -> None:
-    chance = trial.chance
-    parse_request(encode_message(chance.choice(REQUESTS), chance), 0.0)
+    rng = trial.rng
+    parse_request(encode_message(rng.choice(REQUESTS), rng), 0.0)
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(5)
-        body = encode_message({"do": "start", "order": {"name": "x"}, "held": 0}, chance)
-        size = chance.choice((len(body), len(body) - 1, 0, 2**32 - 1, 2**31, len(body) + 9))
-        theirs.sendall(damage(size.to_bytes(4), chance, most=1)[:4] + body)
+        body = encode_message({"do": "start", "order": {"name": "x"}, "held": 0}, rng)
+        size = rng.choice((len(body), len(body) - 1, 0, 2**32 - 1, 2**31, len(body) + 9))
+        theirs.sendall(damage(size.to_bytes(4), rng, most=1)[:4] + body)
         theirs.close()
         try:
             receive_request(ours, 10)
@@ -131,55 +131,55 @@ def requests(trial: Trial) -> None:
 @case
 def frames(trial: Trial) -> None:
     """Parse the frames of a supervisor in any pieces; malformed ones raise known errors."""
-    chance, parser = trial.chance, FrameParser()
+    rng, parser = trial.rng, FrameParser()
     sent = b"".join(
         Frame(
-            chance.choice((EVENT, {"do": "log", "incarnation": "worker.0 0 0", "at": 5})), b"x" * chance.randrange(9)
+            rng.choice((EVENT, {"do": "log", "incarnation": "worker.0 0 0", "at": 5})), b"x" * rng.randrange(9)
         ).encode()
         for _ in range(5)
     )
-    sent = damage(sent, chance) if chance.random() < 0.8 else sent
+    sent = damage(sent, rng) if rng.random() < 0.8 else sent
     try:
         while sent:
-            size = chance.choice((1, 10, 1000))
+            size = rng.choice((1, 10, 1000))
             for frame in parser.feed(sent[:size]):
                 assert isinstance(frame.message, dict)
             sent = sent[size:]
     except MALFORMED:
         pass
     with suppress(ValueError):
-        incarnation_from_text(chance.choice(TEXTS))
+        incarnation_from_text(rng.choice(TEXTS))
     with suppress(ValueError):
-        read_report(Frame(load_json(encode_message(EVENT, chance))))
+        read_report(Frame(load_json(encode_message(EVENT, rng))))
     with suppress(*MALFORMED):
         launch_from_data(
-            twist({"replica": {"id": "worker.0"}, "attempt": 0, "place": {}, "env": {}, "incarnation": 0}, chance)
+            twist({"replica": {"id": "worker.0"}, "attempt": 0, "place": {}, "env": {}, "incarnation": 0}, rng)
         )
 
 
 @case
 def pods(trial: Trial) -> None:
     """Read recorded statuses of pods in which some values are replaced."""
-    chance = trial.chance
-    pod = chance.choice(recorded("pods.jsonl"))["pod"]
-    status = {**pod, "status": twist_texts(pod.get("status") or {}, chance)}
+    rng = trial.rng
+    pod = rng.choice(recorded("pods.jsonl"))["pod"]
+    status = {**pod, "status": twist_texts(pod.get("status") or {}, rng)}
     for asked in (False, True):
-        read_pod_status(status, now=2e9, deleted=chance.random() < 0.3, asked=asked)
+        read_pod_status(status, now=2e9, deleted=rng.random() < 0.3, asked=asked)
     main_container(status), started_at(status)
-    event = chance.choice(recorded("events.jsonl"))
-    read_event(twist_texts(event, chance))
-    parse_quantity(chance.choice((*TEXTS, "1Gi", "100m", "1e3", "-1", "1e9999", "0.5Ki")))
+    event = rng.choice(recorded("events.jsonl"))
+    read_event(twist_texts(event, rng))
+    parse_quantity(rng.choice((*TEXTS, "1Gi", "100m", "1e3", "-1", "1e9999", "0.5Ki")))
 
 
-def twist_texts(value: Any, chance: Random) -> Any:
+def twist_texts(value: Any, rng: Random) -> Any:
     """Return the value with other texts and missing keys; types are kept, as by an API server."""
     if isinstance(value, dict):
-        kept = {key: each for key, each in value.items() if chance.random() > 0.05 or key in ("name", "type", "status")}
-        return {key: twist_texts(each, chance) for key, each in kept.items()}
+        kept = {key: each for key, each in value.items() if rng.random() > 0.05 or key in ("name", "type", "status")}
+        return {key: twist_texts(each, rng) for key, each in kept.items()}
     if isinstance(value, list):
-        return [twist_texts(each, chance) for each in value]
-    if isinstance(value, str) and chance.random() < 0.05 and not value[:4].isdigit():
-        return chance.choice(TEXTS)
+        return [twist_texts(each, rng) for each in value]
+    if isinstance(value, str) and rng.random() < 0.05 and not value[:4].isdigit():
+        return rng.choice(TEXTS)
     return value
 
 
@@ -187,8 +187,8 @@ def twist_texts(value: Any, chance: Random) -> Any:
 def claims(trial: Trial) -> None:
     entry = {"v": 1, "run": "1", "holds": True, "cpus": 1, "memory_bytes": 5, "gpus": 0, "gpu_ids": []}
     path = trial.folder / "entry"
-    path.write_bytes(json.dumps(twist(entry, trial.chance)).encode("utf-8", "surrogatepass"))
+    path.write_bytes(json.dumps(twist(entry, trial.rng)).encode("utf-8", "surrogatepass"))
     parse_entry(path)
-    path.write_bytes(json.dumps(strange(trial.chance)).encode("utf-8", "surrogatepass"))
+    path.write_bytes(json.dumps(strange(trial.rng)).encode("utf-8", "surrogatepass"))
     with suppress(DrumlineError):
         parse_entry(path)

@@ -42,7 +42,7 @@ def host_cluster() -> Iterator[HostCluster]:
 def test_a_clock_that_is_fast_is_found(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--hosts", "h1,h2"]) == 0
     (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("clocks")]
-    assert re.fullmatch(r"clocks +note +against this machine's: h2 is (2h|1h59m\d*s?) fast", row.strip()), row
+    assert re.fullmatch(r"clocks +note +compared with this machine's: h2 is (2h|1h59m\d*s?) fast", row.strip()), row
 
 
 def test_times_are_converted_to_this_machine_and_the_first_failure_is_known(

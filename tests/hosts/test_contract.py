@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contract.suite import Exceptions, contract_tests, excuse, occupy
+from contract.suite import Exceptions, assert_none_left, contract_tests, skip_exception
 from hosts.host_cluster import HostCluster
 from hosts.testbed import SshTestBed
 from scaffold.testbeds import EngineTestBed
@@ -24,5 +24,5 @@ globals().update(contract_tests())
 @pytest.fixture
 def testbed(request: pytest.FixtureRequest, host_cluster: HostCluster, tmp_path: Path) -> Iterator[EngineTestBed]:
     """Yield a testbed of the engine."""
-    excuse(request, EXCEPTIONS)
-    yield from occupy(SshTestBed(tmp_path, host_cluster))
+    skip_exception(request, EXCEPTIONS)
+    yield from assert_none_left(SshTestBed(tmp_path, host_cluster))

@@ -42,14 +42,14 @@ def options(**keys: object) -> str:
     return f"engine: {{ssh: {json.dumps(keys)}}}\n"
 
 
-def test_usable_hosts_are_listed_with_what_they_have_and_nothing_is_left_on_them(
+def test_doctor_lists_usable_hosts_with_their_resources_and_leaves_no_files_on_them(
     doctor: Doctor, reached: HostCluster
 ) -> None:
     rows = doctor(PLAIN + options(hosts=["h1", "h2", "h3"], shared=SHARED))
     assert set(verdicts(rows).values()) == {"ok"}
     assert list(rows) == ["h1", "h2", "h3", "python", "clocks", "disk", "gpus", "ports", "shared folder", "room"]
     assert rows["h2"]["words"].startswith("10.89.0.12, Python 3.")
-    assert rows["ports"]["words"] == "every host reaches every other, 9 ways tried"
+    assert rows["ports"]["words"] == "every host reaches every other, 9 connections tried"
     assert rows["room"]["words"] == "2 replicas on h1, 1 replica on h2 and 1 replica on h3"
     assert not [name for host in reached.names for name in reached.path(host, HOME).iterdir()]
     assert not list(reached.shared.iterdir())
@@ -117,7 +117,7 @@ def blocked(reached: HostCluster) -> Iterator[None]:
 def test_a_firewall_that_blocks_one_direction_is_found(doctor: Doctor) -> None:
     row = doctor(PLAIN, "--hosts", "h1,h2")["ports"]
     assert row["words"] == (
-        "2 ways of 4 closed: from h1 to h1 at 10.89.0.11:20000 (no answer) and from h2 to h1 at 10.89.0.11:20000"
+        "2 connections of 4 failed: from h1 to h1 at 10.89.0.11:20000 (no answer) and from h2 to h1 at 10.89.0.11:20000"
         " (no answer)"
     )
     assert "give each a `port` that passes" in row["hint"]
@@ -140,7 +140,9 @@ def test_a_fixed_port_in_use_is_found(doctor: Doctor, reached: HostCluster) -> N
     rows = doctor(PLAIN + options(hosts=hosts))
     taker.communicate("")
     assert rows["ports"]["words"] == "taken by other programs: 12346 on h2"
-    assert doctor(PLAIN + options(hosts=hosts))["ports"]["words"] == "every host reaches every other, 8 ways tried"
+    assert (
+        doctor(PLAIN + options(hosts=hosts))["ports"]["words"] == "every host reaches every other, 8 connections tried"
+    )
 
 
 def test_a_full_disk_is_found(doctor: Doctor, reached: HostCluster) -> None:
@@ -169,7 +171,7 @@ def test_missing_gpus_are_found(doctor: Doctor) -> None:
     assert rows["room"]["words"].endswith("2 gpus are missing")
 
 
-def test_gpus_are_seen(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_gpus_of_a_host_are_listed(doctor: Doctor, monkeypatch: pytest.MonkeyPatch) -> None:
     with HostCluster(2, env={"h1": {"DRUMLINE_GPUS": "0,1"}, "h2": {"DRUMLINE_GPUS": "0"}}) as host_cluster:
         monkeypatch.setenv("DRUMLINE_SSH_CONFIG", str(host_cluster.config))
         rows = doctor(PLAIN.replace("4", "3") + "resources: {gpus: 1}\n", "--hosts", "h1,h2")

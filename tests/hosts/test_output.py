@@ -252,7 +252,9 @@ def test_a_host_with_a_full_disk_is_named_and_not_used(tmp_path: Path) -> None:
         assert re.search(r"the disk of h1 is full: /\S+ cannot be written; the run starts without h1", said)
         host_cluster.empty_disk("h1")
         (project.folder / "large").write_bytes(os.urandom(15_000_000))
-        assert "h1 has no room for the project: it takes 30.0 MB below " in project.drumline("train", code=1)
+        assert "h1 has too little disk space for the project: 30.0 MB are needed in " in project.drumline(
+            "train", code=1
+        )
 
 
 # A malicious Python of a host: as the output it lists links that lead out of the folder, or folders and files beneath

@@ -152,14 +152,14 @@ def test_a_host_without_space_is_named(project: Path, tmp_path: Path) -> None:
     (tmp_path / "small/train.py").write_bytes(b"x" * 100_000)
     with HostCluster(1, disk="8m") as host_cluster:
         with pytest.raises(
-            EngineError, match=r"h1 has no room for the project: it takes 40\.0 MB below .*, where .* are free"
+            EngineError, match=r"h1 has too little disk space for the project: 40\.0 MB are needed in .*, .* are free"
         ):
             send(host_cluster, "h1", project)
         send(host_cluster, "h1", tmp_path / "small")
         before = listing(there(host_cluster, "h1"))
         host_cluster.fill_disk("h1")
         (tmp_path / "small/train.py").write_bytes(b"y" * 100_000)
-        with pytest.raises(EngineError, match=r"h1 has no room|the disk of h1 is full"):
+        with pytest.raises(EngineError, match=r"h1 has too little disk space|the disk of h1 is full"):
             send(host_cluster, "h1", tmp_path / "small")
         assert listing(there(host_cluster, "h1")) == before
         host_cluster.empty_disk("h1")

@@ -74,7 +74,7 @@ def python_for(workspace: Workspace) -> str:
     for python in (sys.executable, "/usr/bin/python3"):
         if (
             subprocess.run(
-                [*workspace.before, "sh", "-c", f"{python} -c ''"], capture_output=True, check=False
+                [*workspace.command_prefix, "sh", "-c", f"{python} -c ''"], capture_output=True, check=False
             ).returncode
             == 0
         ):

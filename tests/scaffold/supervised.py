@@ -30,13 +30,13 @@ from scaffold.testbeds import Behavior, EngineTestBed
 from scaffold.waiting import PATIENCE_SECONDS
 
 FIRST = ReplicaId("worker", 0)
-_BYSTANDER = 1000  # an attempt that no test reaches
+_OTHER_ATTEMPT = 1000  # larger than the attempts of all tests
 
 
 Ability = TypeVar("Ability")
 
 
-def able(engine: object, ability: type[Ability]) -> Ability:
+def require_ability(engine: object, ability: type[Ability]) -> Ability:
     """Return the engine; skip the test if it does not have this ability."""
     if not isinstance(engine, ability):
         pytest.skip(f"the engine is not {ability.__name__}")
@@ -92,8 +92,8 @@ class SessionRecorder:
         self.loop = testbed.make_loop()
         self.engine = testbed.make_engine()
         self.told: list[Event] = []
-        self._bystander = plan.replace(replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior())),))
-        self._bystanders = 0
+        self._other_plan = plan.replace(replicas=(plan.replicas[0].replace(argv=testbed.command(Behavior())),))
+        self._other_attempts = 0
         run_dir.mkdir(exist_ok=True)
         (run_dir / "plan.json").write_text(plan_to_json(plan), "utf-8")
         self.session = testbed.open_session(self.engine, run_dir, self.loop)
@@ -157,14 +157,14 @@ class SessionRecorder:
         Another replica starts and ends after that: an engine that reports an event twice has done so by then.
         """
         self.until(lambda: len(self.ends(attempt)) >= len(self.plan.replicas))
-        self.run_bystander()
+        self.run_other_replica()
 
-    def run_bystander(self) -> None:
+    def run_other_replica(self) -> None:
         """Start another replica and wait for its end, so that all pending events are reported."""
-        attempt = _BYSTANDER + self._bystanders
-        self._bystanders += 1
-        placed = self.loop.wait(self.session.place(self._bystander))
-        self.loop.wait(self.session.start(bind(self._bystander, placed.places, attempt=attempt)))
+        attempt = _OTHER_ATTEMPT + self._other_attempts
+        self._other_attempts += 1
+        placed = self.loop.wait(self.session.place(self._other_plan))
+        self.loop.wait(self.session.start(bind(self._other_plan, placed.places, attempt=attempt)))
         self.until(lambda: self.ends(attempt))
 
     def log(self, replica: ReplicaId = FIRST, attempt: int = 0, incarnation: int = 0) -> str:

@@ -109,12 +109,12 @@ class Workspace:
         self.home = path / "home"
         self.project = path / "project"
         self.project.mkdir(parents=True)
-        self.before: tuple[str, ...] = ()  # words in front of every command
+        self.command_prefix: tuple[str, ...] = ()  # words in front of every command
         self.cores: int | None = 1 if WARMLY else None  # with one, the first launch waits for its warm process
         if owner is not None:
             for folder in (path, self.project):
                 os.chown(folder, owner, owner)
-            self.before = ("setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups")
+            self.command_prefix = ("setpriv", f"--reuid={owner}", f"--regid={owner}", "--clear-groups")
         self.env: dict[str, str] = {
             **{name: value for name, value in os.environ.items() if not name.startswith("DRUMLINE_")},
             "DRUMLINE_HOME": str(self.home),
@@ -149,7 +149,7 @@ class Workspace:
         """Start a command of drumline, in the project unless another folder is given."""
         ways = ("--no-warm",) if COLDLY and words[:1] == ("train",) else ()
         return subprocess.Popen(
-            (*self._bound(), *self.before, *program, *words, *ways),
+            (*self._bound(), *self.command_prefix, *program, *words, *ways),
             cwd=cwd or self.project,
             env={**self.env, **env},
             stdin=subprocess.DEVNULL,
@@ -262,7 +262,7 @@ class Workspace:
 
     def may_run_python(self) -> bool:
         """Return whether users of this workspace may run the tests' own Python from a shell."""
-        return subprocess.run([*self.before, "test", "-x", sys.executable], check=False).returncode == 0
+        return subprocess.run([*self.command_prefix, "test", "-x", sys.executable], check=False).returncode == 0
 
     def working_folder(self, pid: int) -> str:
         """Return the working folder of a process."""

@@ -74,7 +74,7 @@ def notes(run: Run) -> list[str]:
     return [event.note for event in run.events if isinstance(event, ReplicaStarted)]
 
 
-def test_launches_are_cold_while_the_warm_process_is_made_ready_and_warm_then(place: Place) -> None:
+def test_launches_are_cold_until_the_warm_process_is_ready_and_warm_afterwards(place: Place) -> None:
     first, note = place.train_to_the_end()
     assert note == f"cold: {PREPARING}"
     pid = place.known.pid
@@ -86,7 +86,7 @@ def test_launches_are_cold_while_the_warm_process_is_made_ready_and_warm_then(pl
     assert following.log("worker.0") == first.log("worker.0")
 
 
-def test_a_warm_process_gives_way_while_it_is_made_ready_and_no_longer(place: Place) -> None:
+def test_a_warm_process_has_a_low_priority_only_until_it_is_ready(place: Place) -> None:
     place.train_to_the_end()
     pid = place.known.pid
     if os.geteuid() and not Path(f"/proc/{pid}/autogroup").exists():
@@ -102,7 +102,7 @@ def is_low(pid: int) -> bool:
     return os.getpriority(os.PRIO_PROCESS, pid) == 19 or (group.exists() and "nice 19" in group.read_text())
 
 
-def test_the_command_shows_and_ends_what_is_being_made_ready(place: Place) -> None:
+def test_drumline_warm_shows_and_stops_a_warm_process_that_is_not_ready(place: Place) -> None:
     workspace = place.workspace
     workspace.write("wait", "")
     run = place.train()
@@ -131,7 +131,7 @@ def test_a_restart_is_warm_once_the_warm_process_is_ready(place: Place) -> None:
 
 
 @pytest.mark.parametrize("end", ["finished", "killed", "supervisor killed"])
-def test_a_warm_process_with_a_run_that_ends_while_it_imports_is_not_left_behind(place: Place, end: str) -> None:
+def test_a_warm_process_ends_with_its_run_also_during_its_imports(place: Place, end: str) -> None:
     workspace = place.workspace
     workspace.write("wait", "")
     run = workspace.train(place.spec.replace("[gated]", "[gated], keep: 0"))
@@ -180,7 +180,7 @@ def test_a_ready_warm_process_that_does_not_answer_means_a_cold_start(place: Pla
     assert place.train_to_the_end()[1] == "warm"
 
 
-def test_a_warm_process_that_is_killed_leaves_no_sign_that_it_is_ready(place: Place) -> None:
+def test_a_killed_warm_process_is_not_listed_as_ready(place: Place) -> None:
     place.workspace.write("gate", "")
     place.train_to_the_end()
     place.open_gate()
@@ -190,12 +190,19 @@ def test_a_warm_process_that_is_killed_leaves_no_sign_that_it_is_ready(place: Pl
     place.workspace.write("gate", "")
 
 
-def test_nothing_is_made_ready_when_memory_is_short(place: Place) -> None:
+def test_no_warm_process_is_started_if_memory_is_short(place: Place) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can hide memory")
     total = Path("/proc/meminfo").read_text().splitlines()[0]
     short = place.workspace.write("meminfo", f"{total}\nMemAvailable: 1 kB\n")
-    place.workspace.before = ("unshare", "-m", "sh", "-c", f'mount --bind {short} /proc/meminfo && exec "$@"', "sh")
+    place.workspace.command_prefix = (
+        "unshare",
+        "-m",
+        "sh",
+        "-c",
+        f'mount --bind {short} /proc/meminfo && exec "$@"',
+        "sh",
+    )
     place.workspace.write("wait", "")
     run = place.train()
     place.workspace.wait_numbers("up", 1)

@@ -1,4 +1,4 @@
-"""Runs with a line for a shell as their command: they start warm, and are shown as the spec has them."""
+"""Runs with a line for a shell as their command: they start warm, and commands show the line as it is in the spec."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_shell_command_that_starts_python_starts_warm(workspace: Workspace, ru
 
 @needs_dash
 @pytest.mark.parametrize("run", ["cd . && PYTHON dies.py", "[cd ., PYTHON dies.py]"])
-def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(workspace: Workspace, run: str) -> None:
+def test_if_a_script_is_killed_the_exit_code_is_that_of_its_shell(workspace: Workspace, run: str) -> None:
     workspace.write("dies.py", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     for warm in ("false", "true"):
         trained = workspace.train(f"run: {run.replace('PYTHON', sys.executable)}\nwarm: {warm}\nrestart: 0\n")
@@ -59,7 +59,7 @@ def test_a_script_below_a_shell_that_is_killed_is_the_exit_code_of_the_shell(wor
     assert notes(trained) == {"warm"}
 
 
-def test_stacks_are_those_of_the_script_and_not_of_the_shell_above_it(workspace: Workspace) -> None:
+def test_stacks_of_a_warm_replica_in_a_shell_are_those_of_the_script(workspace: Workspace) -> None:
     workspace.write("rests.py", "import signal\ndef rest():\n    open('up', 'w').close()\n    signal.pause()\nrest()\n")
     run = workspace.train(f"run: cd . && {sys.executable} rests.py\nwarm: true\ntimeouts: {{grace: 1}}\n")
     wait_until(lambda: workspace.exists("up"))

@@ -91,7 +91,7 @@ class LazyGroup(click.Group):
             raise InputError(f"no command `{args[0]}`", hint=command_hint(args[0], COMMANDS))
         name, command, rest = super().resolve_command(ctx, args)
         if ctx.resilient_parsing and name and command:  # a shell completes
-            import_module("drumline.cli.complete").offer_runs(name, command)
+            import_module("drumline.cli.complete").complete_run_ids(name, command)
         return name, command, rest
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:

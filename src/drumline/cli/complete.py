@@ -15,12 +15,12 @@ from drumline.store.folder import find_folder
 from drumline.view.runs import RunRow, recent_runs
 from drumline.words import printable
 
-_MOST = 100
+_MOST_RUNS = 100
 
-# Commands that take only runs that are over (True), or only runs that are not (False).
-_OVER = {"kill": False, "drill": False, "supervise": False, "wait": False, "rm": True, "resume": True}
-# Commands that take whole runs only.
-_WHOLE = {"kill", "rm", "resume", "wait", "supervise", "inspect", "tensorboard", "cp", "drill"}
+# Whether the runs that a command takes must be over; other commands take all runs.
+_MUST_BE_OVER = {"kill": False, "drill": False, "supervise": False, "wait": False, "rm": True, "resume": True}
+# Commands that take ids of runs, and not of replicas.
+_RUNS_ONLY = {"kill", "rm", "resume", "wait", "supervise", "inspect", "tensorboard", "cp", "drill"}
 
 
 class RunIds(click.types.StringParamType):
@@ -47,21 +47,21 @@ class RunIds(click.types.StringParamType):
         return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
 
     def _runs(self, incomplete: str) -> Iterator[CompletionItem]:
-        for row in recent_runs(open_home(os.environ), read_clock(), limit=_MOST).runs:
-            over = _OVER.get(self._command, row.summary.is_final)
+        for row in recent_runs(open_home(os.environ), read_clock(), limit=_MOST_RUNS).runs:
+            over = _MUST_BE_OVER.get(self._command, row.summary.is_final)
             if row.summary.id.startswith(incomplete) and row.summary.is_final == over:
                 yield CompletionItem(printable(row.summary.id) + self._end, help=_about(row))
 
     def _replicas(self, incomplete: str) -> Iterator[CompletionItem]:
-        if self._command not in _WHOLE:
+        if self._command not in _RUNS_ONLY:
             run = incomplete.partition(".")[0]
             for replica in find_folder(open_home(os.environ), run).plan().all_ids:
                 if f"{run}.{replica}".startswith(incomplete):
                     yield CompletionItem(f"{run}.{replica}")
 
 
-def offer_runs(name: str, command: click.Command) -> None:
-    """Complete the arguments of a command that name runs."""
+def complete_run_ids(name: str, command: click.Command) -> None:
+    """Let the shell complete those arguments of a command that are ids of runs."""
     for parameter in command.params:
         if not isinstance(parameter, click.Argument):
             continue

@@ -20,7 +20,7 @@ from drumline.plan.tfconfig import examine
 from drumline.spec.dialect import draft_of, read_draft, template_draft, tfconfig
 from drumline.spec.dialect.draft import SpecDraft
 from drumline.spec.dialect.write import write
-from drumline.spec.templates import is_template
+from drumline.spec.templates import is_jinja_template
 from drumline.words import listed
 
 EPILOG = """
@@ -67,7 +67,7 @@ def command(
 
 def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
     read = [read_file(file) for file in files]
-    if len(read) == 1 and is_template(read[0][1]):
+    if len(read) == 1 and is_jinja_template(read[0][1]):
         return template_draft(read[0][1], read[0][0], given)
     draft = draft_of(*((data, source) for source, data, _ in read))
     if draft is None:

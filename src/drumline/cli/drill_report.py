@@ -76,7 +76,7 @@ def _first_step(report: Report) -> str:
 
 def _lost(report: Report) -> str:
     if report.lost.epochs is not None:
-        return f"not known; {count(report.lost.epochs, 'epoch')}"
+        return f"not known; epochs lost: {report.lost.epochs}"
     return "not known" if report.lost.steps is None else str(report.lost.steps)
 
 

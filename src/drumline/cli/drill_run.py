@@ -92,8 +92,8 @@ class Drill:
         """Return what had ended when `wait` returned False: the run or the replica, with its state."""
         own = self._state.replicas.get(self._replica)
         if self._state.phase.is_final or own is None:
-            return f"run {self._folder.id} was {self._state.phase}"
-        return f"{self._folder.id}.{self._replica} was {own.phase}"
+            return f"run {self._folder.id} was already {self._state.phase}"
+        return f"{self._folder.id}.{self._replica} was already {own.phase}"
 
     def inject(self) -> int | None:
         """Inject the fault; return the step that the run has reached."""

@@ -16,7 +16,7 @@ from drumline.errors import InputError, SpecError
 from drumline.load.load import load, read_file
 from drumline.plan.bind import bind
 from drumline.spec.document import decode, parse_several
-from drumline.spec.templates import is_template
+from drumline.spec.templates import is_jinja_template
 from drumline.supervise.launch import find_capacity_problems
 from drumline.supervise.site import site_of
 
@@ -43,7 +43,7 @@ def command(
     if run_id is not None and not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", run_id):
         raise InputError(f"--run-id {run_id}: expected a number such as 4, or 7.2 in a sweep")
     found = read_file(file)
-    if is_template(found[1]) and not on and not flags:
+    if is_jinja_template(found[1]) and not on and not flags:
         _render_template(*found[:2], given, form)
         return
     loaded = load(

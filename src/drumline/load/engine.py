@@ -27,7 +27,7 @@ def known_spec_type() -> type[Spec]:
 
 
 def all_spec_problems(spec: Spec) -> Iterator[SpecProblem]:
-    """Yield everything that is wrong or unwise about a spec, in the blocks of engines too."""
+    """Yield the problems and warnings of a spec, also those in the blocks of engines."""
     yield from spec_problems(spec)
     for name, each in engine_options().items():
         yield from each.problems(spec, name)
@@ -43,13 +43,13 @@ def choose_engine(spec: Spec, on: str | None, flags: Mapping[str, str]) -> str:
     engine = on or chosen or spec.engine.chosen
     for name, flag in known:
         if flag.name in flags and flag.name not in {each.name for each in find_options(engine).FLAGS}:
-            hint = f"leave out `--on`, or say `--on {name}`" if flag.chooses else f"add `--on {name}`"
-            raise InputError(f"--{flag.name} is for {flag.used_for}, and this runs on {engine}", hint=hint)
+            hint = f"leave out `--on`, or use `--on {name}`" if flag.chooses else f"add `--on {name}`"
+            raise InputError(f"--{flag.name} is for {flag.used_for}, but this runs on {engine}", hint=hint)
     return engine
 
 
 def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: LaunchInput | None = None) -> Plan:
-    """Return the plan of a spec on this engine, or the spec's own; raise InputError if that cannot be."""
+    """Return the plan of a spec on the engine `on`, by default that of the spec; raise InputError if there is none."""
     engine = on or spec.engine.chosen
     return make_plan(spec, engine, find_options(engine).plan(spec, engine, given or LaunchInput()), run=run)
 

@@ -24,7 +24,7 @@ from drumline.spec.dialect import read_dialect
 from drumline.spec.document import MAX_BYTES
 from drumline.spec.read import MAX_PROBLEMS, ReadResult, read_spec
 from drumline.spec.requirements import BadRequirement, read_requirements
-from drumline.spec.templates import is_template
+from drumline.spec.templates import is_jinja_template
 from drumline.spec.types import Spec
 from drumline.words import listed, nearest, printable
 
@@ -67,7 +67,7 @@ def load(
     """
     source, data, directory = already_read or read_file(file)
     spec, warnings = check_spec(data, source, directory, parameters)
-    spec = spec if is_template(data) else _with_parameters(spec, parameters)
+    spec = spec if is_jinja_template(data) else _with_parameters(spec, parameters)
     if missing := [name for name, value in spec.parameters.items() if value is None]:
         warnings = (*warnings, _about_missing(source, missing, fatal=complete))
     if name is not None:
@@ -186,7 +186,7 @@ def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Probl
     message = f"{listed([f'`{name}`' for name in missing])} {'has' if len(missing) == 1 else 'have'} no value"
     hint = " ".join(f"-p {name}=…" for name in missing)
     if fatal:
-        raise InputError(f"{source}: {message}", hint=f"give {'it' if len(missing) == 1 else 'them'}: `{hint}`")
+        raise InputError(f"{source}: {message}", hint=f"set {'it' if len(missing) == 1 else 'them'}: `{hint}`")
     return Problem(source, None, "", f"{message}; to train, add `{hint}`")
 
 

@@ -311,7 +311,7 @@ def _about_membership(
     if not indexes and not written:
         counts = Counter(node.role for node in nodes)
         have = listed([count(counts[role], role) for role in ROLES if counts[role]])
-        yield _problem("task.type", f"`{role}` is not in the cluster, which has {have or 'no replicas'}")
+        yield _problem("task.type", f"`cluster` has no `{role}`; it has {have or 'no replicas'}")
     elif indexes and index is not None and index not in indexes:
         if indexes == list(range(len(indexes))):
             only = f"the only {role}" if len(indexes) == 1 else f"the last of {count(len(indexes), role)}"

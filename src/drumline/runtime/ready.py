@@ -1,8 +1,8 @@
 """Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks the project and the runtime.
 
 Then it waits until every name in DRUMLINE_PEERS resolves, since a replica that starts earlier may fail; or until
-PARTS/begun exists, since the name of a replica that has ended never resolves again. It runs by any Python from 3.6 on;
-`ready.sh` does the same in an image without Python or zlib.
+PARTS/begun exists, since the name of a replica that has ended never resolves again. It runs with any Python 3.6 or
+newer; `ready.sh` does the same in an image without Python or zlib.
 """
 
 import glob
@@ -23,7 +23,7 @@ except ImportError:  # the shell script does it without Python
 
 PRINT_SECONDS = 5.0
 RETRY_SECONDS = 0.25
-MOST = 4  # named peers
+MOST_NAMED = 4  # peers that the message names
 
 
 def unpack(archive: bytes, folder: str) -> None:
@@ -79,8 +79,8 @@ def wait_for(
             return
         if now() - printed >= PRINT_SECONDS:
             printed = now()
-            more = f" and {len(missing) - MOST} more" if len(missing) > MOST else ""
-            say(f"waiting for {', '.join(missing[:MOST])}{more} to be known, for {printed - began:.0f} s so far")
+            more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
+            say(f"waiting for {', '.join(missing[:MOST_NAMED])}{more} to resolve, for {printed - began:.0f} s so far")
         sleep(RETRY_SECONDS)
 
 

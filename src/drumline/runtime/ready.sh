@@ -52,7 +52,7 @@ for name in $(printf '%s' "${DRUMLINE_PEERS:-}" | tr ',' ' '); do
     now=$(date +%s)
     if [ $((now - printed)) -ge 5 ]; then
       printed=$now
-      say "waiting for $name to be known, for $((now - began)) s so far"
+      say "waiting for $name to resolve, for $((now - began)) s so far"
     fi
     sleep 1
   done

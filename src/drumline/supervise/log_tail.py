@@ -1,4 +1,7 @@
-"""Read what a replica wrote at its end, before the end is recorded: a run's state must not depend on its logs."""
+"""Read the end of a replica's log when the replica has ended, so that its evidence is recorded with the exit.
+
+The state of a run depends only on the journal, never on logs.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from drumline.plan.rendezvous.world import ranks
+from drumline.plan.rendezvous.rank import ranks
 from drumline.plan.types import Plan
 from drumline.run.event import ReplicaExited
 from drumline.run.evidence import TAIL_BYTES, Peers, read_evidence
@@ -17,7 +20,7 @@ _MOST = 64  # logs of an attempt; when thousands of replicas fail, the first one
 
 
 class LogTailReader:
-    """Reads the ends of logs, of at most 64 replicas in each attempt."""
+    """Reads the ends of the logs of at most 64 replicas in each attempt."""
 
     def __init__(self, folder: Path, plan: Plan) -> None:
         self._folder, self._plan = folder, plan
@@ -25,7 +28,10 @@ class LogTailReader:
         self._read: Counter[int] = Counter()
 
     def with_evidence(self, event: ReplicaExited, addresses: Sequence[str]) -> ReplicaExited:
-        """Return the event with what the replica wrote last as evidence, if there is any."""
+        """Return the event with the evidence that the end of the replica's log has, if any.
+
+        `addresses` are those of the plan's replicas, in the same order.
+        """
         self._read[event.attempt] += 1
         if self._read[event.attempt] > _MOST:
             return event

@@ -120,7 +120,7 @@ def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
             raise ValueError(f"{len(data)} bytes at once")
         versions, fields = read_head(line)
         if problem := version_problem(versions) or journal_problem(versions):
-            raise VersionError(f"{about} cannot be understood: {problem[0]}", hint=problem[1])
+            raise VersionError(f"{about} has an incompatible version: {problem[0]}", hint=problem[1])
         if error := fields.get("error"):
             raise EngineError(f"{about} refused: {clean_text(str(error))}")
         found = tuple(_found(fields.get("found", []), pieces, rest))
@@ -139,7 +139,7 @@ def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
 def _found(sizes: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
     """Cut the bytes behind the first line into the pieces that were asked for."""
     if not isinstance(sizes, list) or len(sizes) != len(pieces):
-        raise ValueError("other files than were asked for")
+        raise ValueError("another number of files than was requested")
     found, start = [], 0
     for each, piece in zip(sizes, pieces, strict=True):
         match each:
@@ -147,5 +147,5 @@ def _found(sizes: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
                 found.append(Found(size, rest[start : start + length]))
                 start += length
             case _:
-                raise ValueError("a file of another length than was asked for")
+                raise ValueError("a piece of a file with a wrong size, or longer than was requested")
     return found

@@ -73,7 +73,7 @@ def _read(message: bytes) -> tuple[Versions, Mapping[str, Any]]:
     """Return the versions and fields of a message; raise ValueError if its sender has one that is not understood."""
     versions, fields = read_head(message.partition(b"\n")[0])
     if problem := version_problem(versions):
-        raise ValueError(f"the command line cannot be understood: {problem[0]}; {problem[1]}")
+        raise ValueError(f"the command line has an incompatible version: {problem[0]}; {problem[1]}")
     return versions, fields
 
 

@@ -56,7 +56,9 @@ def test_a_riseml_yml_is_rendered_for_every_engine(engine: str, capfd: pytest.Ca
 def test_a_converted_file_passes_check(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert run(["convert", "riseml.yml"]) == 0
     out, err = capfd.readouterr()
-    assert err.startswith("warning: riseml.yml:9: train.tensorflow.version: TensorFlow 1.2.1 does not run on a Python")
+    assert err.startswith(
+        "warning: riseml.yml:9: train.tensorflow.version: drumline supports no Python on which TensorFlow 1.2.1 runs"
+    )
     (folder / "drumline.yml").write_text(out)
     assert run(["check"]) == 0
     assert capfd.readouterr().out.startswith("drumline.yml is fine: ai-toaster, 3 workers and 2 ps")

@@ -111,6 +111,6 @@ def test_flags_of_another_engine_are_refused_with_a_spec_and_without(spec: str |
     if spec:
         Path("drumline.yml").write_text(spec)
     assert run(["doctor", "--context", "prod"]) == 2
-    assert "--context is for clusters, and this runs on local" in capsys.readouterr().err
+    assert "--context is for clusters, but this runs on local" in capsys.readouterr().err
     assert run(["doctor", "--on", "local", "--hosts", "a"]) == 2
-    assert "--hosts is for ssh, and this runs on local" in capsys.readouterr().err
+    assert "--hosts is for ssh, but this runs on local" in capsys.readouterr().err

@@ -97,17 +97,17 @@ def test_a_run_asks_for_the_sum_of_its_replicas_requests() -> None:
         ("roles: {worker: 4}\nresources: {cpus: 1, memory: 4GiB, gpus: 1}", []),
         (
             "roles: {worker: 4}\nresources: {cpus: 16}",
-            ["the run asks for 64 cpus (4 workers with 16), this machine has 4"],
+            ["the run asks for 64 cpus (4 workers with 16 each), but this machine has 4"],
         ),
         (
             "roles: {chief: {resources: {gpus: 4}}, worker: {replicas: 3, first: {resources: {gpus: 2}}}}",
-            ["the run asks for 6 gpus (1 chief with 4 and 1 worker with 2), this machine has 4"],
+            ["the run asks for 6 gpus (1 chief with 4 and 1 worker with 2), but this machine has 4"],
         ),
         (
             "roles: {worker: 2}\nresources: {cpus: 2.5, memory: 10GiB}",
             [
-                "the run asks for 5 cpus (2 workers with 2.5), this machine has 4",
-                "the run asks for 20.0 GiB of memory (2 workers with 10.0 GiB), this machine has 16.0 GiB",
+                "the run asks for 5 cpus (2 workers with 2.5 each), but this machine has 4",
+                "the run asks for 20.0 GiB of memory (2 workers with 10.0 GiB each), but this machine has 16.0 GiB",
             ],
         ),
     ],
@@ -118,7 +118,7 @@ def test_a_run_larger_than_the_machine_is_described_with_its_numbers(text: str, 
 
 def test_a_machine_without_gpus_has_none() -> None:
     (excess,) = describe_excess(plan_of("resources: {gpus: 1}"), Capacity(4, GIB))
-    assert excess == "the run asks for 1 gpu (1 worker with 1), this machine has none"
+    assert excess == "the run asks for 1 gpu (1 worker with 1), but this machine has none"
 
 
 def test_runs_queue_by_their_numbers() -> None:

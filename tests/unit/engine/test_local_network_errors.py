@@ -1,4 +1,4 @@
-"""The sentences about a private network that cannot be made: each names the switch that is set."""
+"""The messages about a private network that cannot be created: each names the kernel setting that prevents it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from drumline.engine.local.network_errors import explain_network_error
 
-START = "a private network cannot be made here: "
+START = "a private network cannot be created on this machine: "
 DEBIAN = "sys/kernel/unprivileged_userns_clone"
 UBUNTU = "sys/kernel/apparmor_restrict_unprivileged_userns"
 FILTERED = "Name:\tpython\nSeccomp:\t2\nSeccomp_filters:\t1\n"
@@ -28,7 +28,7 @@ OPEN = "Name:\tpython\nSeccomp:\t0\nSeccomp_filters:\t0\n"
         ({}, False, "Operation not permitted (a user namespace)"),
     ],
 )
-def test_a_permission_that_is_missing_is_explained_by_what_is_set(
+def test_a_missing_permission_is_explained_by_the_setting_that_prevents_it(
     tmp_path: Path, files: dict[str, str], root: bool, expected: str
 ) -> None:
     for name, text in files.items():

@@ -108,7 +108,7 @@ def test_its_part_of_the_plan_is_what_it_says(installed: Path) -> None:
     )
     assert '"wheels": 6' in call(installed, "engine: toy-car", "-c", PLAN, "6").stdout
     refused = call(installed, "", "-c", PLAN, "6").stderr
-    assert "--wheels is for toys, and this runs on local" in refused
+    assert "--wheels is for toys, but this runs on local" in refused
 
 
 @pytest.mark.parametrize(

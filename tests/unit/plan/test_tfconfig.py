@@ -190,13 +190,13 @@ def test_a_text_that_is_not_an_object_has_one_problem(text: str, sentence: str) 
         (config(WORKERS, "works"), [("task.type", f"`works` is not a role; {ROLE_WORDS}; did you mean `worker`?")]),
         (
             config(WORKERS, "master"),
-            [("task.type", MASTER), ("task.type", "`chief` is not in the cluster, which has 3 workers")],
+            [("task.type", MASTER), ("task.type", "`cluster` has no `chief`; it has 3 workers")],
         ),
         (config(FULL, "chief", 1), [("task.index", "1 is outside the cluster: the only chief has index 0")]),
-        (config(WORKERS, "ps"), [("task.type", "`ps` is not in the cluster, which has 3 workers")]),
+        (config(WORKERS, "ps"), [("task.type", "`cluster` has no `ps`; it has 3 workers")]),
         (
             config({"worker": ["a:1"], "chief": ["b:1"]}, "ps"),
-            [("task.type", "`ps` is not in the cluster, which has 1 chief and 1 worker")],
+            [("task.type", "`cluster` has no `ps`; it has 1 chief and 1 worker")],
         ),
         (config(WORKERS, "worker", 3), [("task.index", "3 is outside the cluster: the last of 3 workers has index 2")]),
         (config(WORKERS, "evaluator", 1), [("task.index", "1 is outside the cluster: the only evaluator has index 0")]),

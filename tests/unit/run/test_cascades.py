@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline.plan.rendezvous.world import ranks
+from drumline.plan.rendezvous.rank import ranks
 from drumline.plan.types import Plan, ReplicaId
 from drumline.run.event import AttemptPlaced, Cause, Event, Exit, ReplicaExited, ReplicaStarted, RunAccepted, TimerFired
 from drumline.run.evidence import Peers, read_evidence

@@ -146,7 +146,7 @@ def test_an_event_is_short_and_readable() -> None:
     ],
     ids=json.dumps,
 )
-def test_an_event_of_an_unknown_version_is_refused(data: Any) -> None:
+def test_data_that_is_not_an_event_of_this_version_is_refused(data: Any) -> None:
     with pytest.raises(ValueError, match="not an event of this version"):
         event_from_data(data)
 

@@ -1,15 +1,15 @@
-"""Lengths of time, whatever was done to the clock on the wall."""
+"""Durations do not depend on changes of the wall clock, except between two boots."""
 
 from __future__ import annotations
 
 from drumline.store.clock import Moment, read_clock
 
 
-def test_a_length_of_time_is_that_of_the_clock_that_never_goes_back() -> None:
+def test_a_duration_is_measured_with_the_monotonic_clock() -> None:
     assert Moment(0.0, 130.0, "a").seconds_since(Moment(3600.0, 100.0, "a")) == 30.0
 
 
-def test_between_two_boots_only_the_clock_on_the_wall_can_tell() -> None:
+def test_between_two_boots_a_duration_is_measured_with_the_wall_clock() -> None:
     assert Moment(3600.0, 5.0, "b").seconds_since(Moment(3000.0, 100.0, "a")) == 600.0
 
 

@@ -170,8 +170,8 @@ def test_stacks_are_saved_there_and_copied(tmp_path: Path) -> None:
 
 def test_a_run_that_was_sent_here_is_supervised_here(tmp_path: Path) -> None:
     class Engine:
-        def remote_supervisor(self, written: object) -> object:
-            return written
+        def remote_supervisor(self, run_output: object) -> object:
+            return run_output
 
     run = write_run(tmp_path, 4)
     engine: Any = Engine()

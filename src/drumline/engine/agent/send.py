@@ -15,18 +15,18 @@ from drumline.errors import EngineError
 from drumline.record import Record
 from drumline.words import decimal_size
 
-KEEP_SECONDS = 14 * 86_400.0  # contents that no run has used
-KEEP_BYTES = 4 << 30
+KEEP_SECONDS = 14 * 86_400.0  # for which unused contents stay in the store of a host
+KEEP_BYTES = 4 << 30  # the size of the store above which the oldest contents are removed
 _BATCH_BYTES = 8 << 20  # in one request, so that neither side holds more
 FILES_SECONDS = 3600.0  # for an answer: a large project takes long to write
 FILES_LIMITS = Limits(message_bytes=32 << 20, data_bytes=16 << 20, values=1 << 21, files=True)
-_TRIES = 5  # while files change here or are removed there
+_TRIES = 5  # while files change on this machine, or contents are removed on the host
 
 
 class SentFolder(Record):
     """The result of sending a folder."""
 
-    folder: str  # in full
+    folder: str  # its absolute path on the host
     files: int
     size_bytes: int
     sent_bytes: int  # that were transferred
@@ -36,13 +36,13 @@ class SentFolder(Record):
 async def send_project(agent: Agent, snapshot: Snapshot, folder: str, *, store: str) -> SentFolder:
     """Send a project; files in its folder that were never sent stay, and contents are kept in the store.
 
-    Raise EngineError if there is no room for it, or no answer; then the folder is unchanged.
+    Raise EngineError if the host has too little disk space or does not answer; then the folder is unchanged.
     """
     return await _Transfer(agent, snapshot, folder, store, "the project").run(mirror=False)
 
 
 async def send_folder(agent: Agent, snapshot: Snapshot, folder: str, *, exactly: bool = True) -> SentFolder:
-    """Send a folder, and remove all other files there with `exactly`; no contents are kept in the store."""
+    """Send a folder, and with `exactly` remove all other files from it on the host; no contents are kept in a store."""
     sending = _Transfer(agent, snapshot, folder, f"{folder}.incoming", "the output", expendable=True)
     return await sending.run(mirror=exactly)
 
@@ -76,10 +76,10 @@ class _Transfer:
         return SentFolder(clean_text(answer.folder), found.files, found.size_bytes, self._sent, answer.written)
 
     async def _send(self, missing: Sequence[str], *, mirror: bool) -> ReceiveAnswer:
-        """Send these contents, the last with the manifest: usually the folder is complete after that."""
+        """Send these contents, the last ones together with the manifest, so that the host can write the folder."""
         sizes = self._snapshot.sizes
         known = sorted((sizes[digest], digest) for digest in missing if digest in sizes)
-        batches = self._batches({digest: size for size, digest in known})  # a break loses the last one at most
+        batches = self._batches({digest: size for size, digest in known})  # a broken connection loses at most the last
         last: _Batch = ([], [])
         for batch in batches:
             if last[0]:
@@ -98,7 +98,7 @@ class _Transfer:
                     yield pieces, data
                     pieces, data, room = [], [], _BATCH_BYTES
                 if not piece and size > at:
-                    break  # it is shorter by now
+                    break  # the file has become shorter
                 pieces.append((digest, at, len(piece), size))
                 data.append(piece)
                 at += len(piece)
@@ -144,13 +144,13 @@ class _Transfer:
         return received
 
     def _require_room(self, answer: ReceiveAnswer) -> None:
-        """Raise EngineError if there is no room for it, first: once for the contents, once for the folder."""
+        """Raise EngineError if the host has less free disk space than twice the missing bytes: for store and folder."""
         sizes = self._snapshot.sizes
         needed, free = 2 * sum(sizes.get(each, 0) for each in answer.missing), answer.free_bytes
         if needed > free:
             raise EngineError(
-                f"{self._agent.host} has no room for {self._what}: it takes {decimal_size(needed)} below"
-                f" {clean_text(answer.folder)}, where {decimal_size(free)} are free",
+                f"{self._agent.host} has too little disk space for {self._what}: {decimal_size(needed)} are needed in"
+                f" {clean_text(answer.folder)}, {decimal_size(free)} are free",
                 hint=self._agent.folder_hint,
             )
 

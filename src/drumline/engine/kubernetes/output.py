@@ -71,7 +71,7 @@ class ClusterOutput:
         self._plan = run_output.plan
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in a pod with the volumes, connected to this terminal."""
+        """Run a command, or a shell if `argv` is empty, in a pod with the volumes; return its exit code."""
         terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
 
         words = list(argv) or ["sh", "-c", "exec $(command -v bash || command -v sh)"]
@@ -90,7 +90,7 @@ class ClusterOutput:
         return self._request(execute_in_pod)
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Unpack a tar that the pod sends into a temporary folder, then copy it to its target."""
+        """Unpack a tar from the pod into a temporary folder, then copy it to `into`; return warnings."""
         where = self._path(path)
         name = posixpath.basename(where)
 
@@ -106,7 +106,10 @@ class ClusterOutput:
         return self._request(receive)
 
     def put(self, source: Path, path: str) -> None:
-        """Send a tar with its length first, since the protocol cannot close stdin."""
+        """Copy a file or folder to a path on the volume: as a tar of a length that is sent before.
+
+        The length is needed since the protocol cannot close stdin.
+        """
         if not os.path.lexists(source):
             raise InputError(f"there is no {source}")
         where = self._path(path)
@@ -143,7 +146,8 @@ class ClusterOutput:
             for name in names.created_claims(self._plan):
                 if claim := await self._own_claim(api, name):
                     size = text(mapping(mapping(claim.get("status")).get("capacity")).get("storage"))
-                    words = f"the claim {name} in {api.namespace}, {size or 'not bound'}, with all that is on it"
+                    bound = size or "not bound to a volume"
+                    words = f"the claim {name} in {api.namespace}, {bound}, with all that is on it"
                     found.append(Volume(name, "claim", words))
             return found
 
@@ -172,7 +176,7 @@ class ClusterOutput:
         self._request(delete)
 
     async def _own_claim(self, api: Api, name: str) -> Object | None:
-        """Return a claim that was made for the run; None if there is none, or only another's under its name."""
+        """Return a claim that was made for the run; None if there is none, or if a foreign claim has its name."""
         claim = await api.find("PersistentVolumeClaim", name)
         is_own = claim and mapping(claim["metadata"].get("labels")).get(names.RUN) == names.base(self._plan)
         return claim if is_own else None

@@ -1,8 +1,8 @@
 """Decide which objects of the cluster belong to the run.
 
-An object belongs to the run if it has the run's mark; a pod, if an object of the run controls it, it has a name that
-this object would give it, and it is the first pod of its incarnation. Other objects with the run's labels are ignored:
-they are not shown, awaited, changed or deleted.
+An object belongs to the run if it has the run's mark. A pod belongs to the run if an object of the run controls it, if
+it has a name that this object would give it, and if it is the first pod of its incarnation. Other objects with the
+run's labels are ignored: they are not shown, awaited, changed or deleted.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class Ownership:
         else:
             is_own = self.is_own(found)
         if not is_own:
-            raise self._is_taken(an_object)
+            raise self._name_taken(an_object)
         return found
 
     def is_own(self, an_object: Mapping[str, Any]) -> bool:
-        """Return whether the run has created an object, which must have its `kind`."""
+        """Return whether the run has created an object; the object must have a `kind`."""
         metadata = mapping(an_object.get("metadata"))
         uid = metadata.get("uid")
         if uid in self._record.controllers:
@@ -125,7 +125,7 @@ class Ownership:
                 await self._api.delete("ConfigMap", name_of(owner), uid=owner["metadata"]["uid"])
 
     async def recognize(self, pod: Mapping[str, Any]) -> Incarnation | None:
-        """Return the incarnation of a pod; None if the pod is not the run's. The first answer stays."""
+        """Return the incarnation of a pod; None if the pod is not the run's. Later calls return the same."""
         metadata = mapping(pod.get("metadata"))
         uid, object_name = name(metadata.get("uid")), name(metadata.get("name"))
         if not uid or not object_name or uid in self._others:
@@ -191,16 +191,16 @@ class Ownership:
         else:
             is_own = self._record.has_mark({**found, "kind": "ConfigMap"})
         if not is_own:
-            raise self._is_taken({**found, "kind": "ConfigMap"})
+            raise self._name_taken({**found, "kind": "ConfigMap"})
         self._record.add_owner(uid)
         return found
 
-    def _is_taken(self, an_object: Object) -> NameTakenError:
+    def _name_taken(self, an_object: Object) -> NameTakenError:
         kind, object_name, where = an_object["kind"], name_of(an_object), self._api.where
         kubectl = f"{where.kubectl} -n {where.namespace}"
         return NameTakenError(
             f"the namespace `{where.namespace}` has a {kind} {object_name} that this run has not created",
-            hint=f"`{kubectl} describe {kind.lower()} {object_name}` shows it; the run needs its name",
+            hint=f"`{kubectl} describe {kind.lower()} {object_name}` shows it; delete it, since the run needs its name",
         )
 
 

@@ -34,7 +34,7 @@ _ANSWER_SECONDS = 120.0  # for a whole answer
 
 
 class Requests:
-    """Sends requests to one server; raises UnreachableError for what a retry may change, else RefusedError."""
+    """Sends requests to one server; raises UnreachableError for what a retry may resolve, else RefusedError."""
 
     def __init__(self, client: AsyncClient, where: ApiLocation, *, timeout_seconds: float) -> None:
         self._client = client
@@ -129,7 +129,8 @@ class Requests:
         status, answer = response.status_code, await _refusal_in(response)
         if status == 429 or status >= 500 or is_from_node(status, answer):
             said = text(answer.get("message")) or f"HTTP {status}"
-            raise UnreachableError(f"the cluster at {self._where.server} answers: {said}", _asked_to_wait(response))
+            message = f"the cluster at {self._where.server} cannot serve the request now: {said}"
+            raise UnreachableError(message, _asked_to_wait(response))
         raise refusal(status, answer, self._where, what)
 
 

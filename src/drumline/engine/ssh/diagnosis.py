@@ -37,7 +37,7 @@ class HostReport(Record):
 
     @property
     def name(self) -> str:
-        """Return the name of the host, as ssh knows it."""
+        """Return the host's name for ssh."""
         return self.host.name
 
 
@@ -61,7 +61,7 @@ def check_pythons(hosts: Sequence[HostReport]) -> DoctorCheck:
 
 
 def check_packages(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck | None:
-    """Check that all hosts have the framework in one version; None if none is needed."""
+    """Check that all hosts have the same version of the framework; return None if the plan needs no framework."""
     if not PACKAGES[plan.framework]:
         return None
     if plan.environment:
@@ -88,15 +88,16 @@ def check_clocks(hosts: Sequence[HostReport]) -> DoctorCheck:
         f"{each.name} is {format_duration(abs(each.skew_seconds))} {'fast' if each.skew_seconds > 0 else 'slow'}"
         for each in wrong
     ]
-    return DoctorCheck("clocks", NOTE, f"against this machine's: {_some(words)}", "`timedatectl set-ntp true` there")
+    differences = f"compared with this machine's: {_some(words)}"
+    return DoctorCheck("clocks", NOTE, differences, "`timedatectl set-ntp true` there")
 
 
 def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
-    """Check that the folder of runs can be written, and has room."""
+    """Check that the folder of runs can be written, and that its disk has free space."""
     hint = "make room there, or name another folder: `ssh: {folder: PATH}`"
-    closed = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
-    if closed:
-        return DoctorCheck("disk", MISSING, f"cannot be written: {_some(closed)}", hint)
+    not_writable = [f"{each.folder} on {each.name}" for each in hosts if not each.is_writable]
+    if not_writable:
+        return DoctorCheck("disk", MISSING, f"cannot be written: {_some(not_writable)}", hint)
     least = min(hosts, key=lambda each: each.free_bytes)
     words = f"{size(least.free_bytes)} free in {least.folder} on {least.name}"
     if least.free_bytes < _TOO_LITTLE_BYTES:
@@ -107,7 +108,7 @@ def check_disks(hosts: Sequence[HostReport]) -> DoctorCheck:
 
 
 def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
-    """Check that hosts have the GPUs that the spec names and the plan needs."""
+    """Check that each host has the number of GPUs that the spec sets, and that there is one if the plan needs GPUs."""
     fewer = [
         f"{each.host.gpus} are configured on {each.name}, {each.resources.gpus} are found"
         for each in hosts
@@ -124,30 +125,34 @@ def check_gpus(hosts: Sequence[HostReport], plan: Plan | None) -> DoctorCheck:
     return DoctorCheck("gpus", OK, words)
 
 
-def check_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], ways: int) -> DoctorCheck:
-    """Check that every host reaches every other; `taken` are ports by host, `troubles` are problems by calling host."""
+def check_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Sequence[str]], tried: int) -> DoctorCheck:
+    """Check that every host reaches every other.
+
+    `taken` are ports by host, `troubles` are failed connections by calling host, of the number that was `tried`.
+    """
     busy = [f"{port} on {name}" for name, ports in taken.items() for port in ports]
     if busy:
         hint = "end the programs that have them, or give the hosts another `port`"
         return DoctorCheck("ports", MISSING, f"taken by other programs: {_some(busy)}", hint)
-    closed = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
-    if closed:
+    failures = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
+    if failures:
         hint = (
             "let them pass between the hosts, or give each a `port` that passes; if that is not where its peers find"
             " it, give it an `address`"
         )
-        return DoctorCheck("ports", MISSING, f"{count(len(closed), 'way')} of {ways} closed: {_some(closed)}", hint)
-    if ways == 1:
+        failed = f"{count(len(failures), 'connection')} of {tried} failed"
+        return DoctorCheck("ports", MISSING, f"{failed}: {_some(failures)}", hint)
+    if tried == 1:
         return DoctorCheck("ports", OK, "the host reaches itself at its address")
-    return DoctorCheck("ports", OK, f"every host reaches every other, {ways} ways tried")
+    return DoctorCheck("ports", OK, f"every host reaches every other, {tried} connections tried")
 
 
 def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
     """Check that the shared folder is the same on every host."""
     if hosts.shared is None:
         if len(hosts.all) == 1:
-            return DoctorCheck("shared folder", OK, "none is needed by one host")
-        words = "none is named: each host has an OUTPUT_DIR of its own, and the chief's is fetched back"
+            return DoctorCheck("shared folder", OK, "not needed: there is only one host")
+        words = "none is configured: each host has its own OUTPUT_DIR, and the chief's is copied to this machine"
         return DoctorCheck("shared folder", NOTE, words, "if they have one, name it: `ssh: {shared: PATH}`")
     if troubles:
         return DoctorCheck(
@@ -160,7 +165,7 @@ def check_shared(hosts: Hosts, troubles: Sequence[str]) -> DoctorCheck:
 
 
 def check_room(hosts: Sequence[HostReport], plan: Plan) -> DoctorCheck:
-    """Check that the replicas fit, and describe how they would be spread."""
+    """Check that the hosts have the resources for all replicas; return the number of replicas for each host."""
     try:
         assigned = assign(plan, {each.name: usable_resources(each.host, each.resources) for each in hosts})
     except InputError as error:

@@ -25,7 +25,7 @@ from drumline.run.usage import Usage
 HostEvent = ReplicaStarted | ReplicaExited | RoomFound | AttemptDelayed | EngineFailed | EngineWarned
 
 _FILES = (REPORT, ERROR, STACKS)
-_REASONS = ("", "LeaseOver")  # reasons that a keeper records; others are found by this machine
+_REASONS = ("", "LeaseOver")  # the reasons that a keeper records; this machine finds all others
 _NOTE_CHARS = 200
 _MOST_PID = (1 << 31) - 1
 
@@ -47,7 +47,7 @@ class SmallFile(Record):
 
 
 class EventReport(Record):
-    """An event; an exit has the usage of the replica."""
+    """An event; one about an exit may come with the usage of the replica."""
 
     event: HostEvent
     usage: Usage | None = None
@@ -69,7 +69,7 @@ def read_report(frame: Frame) -> Report:
         case {"do": "file", "incarnation": str(incarnation), "name": str(name), **rest} if name in _FILES:
             _require_nothing(rest)
             return SmallFile(incarnation_from_text(incarnation), name, frame.data)
-    raise ValueError(f"a message that is not known: {str(frame.message)[:100]}")
+    raise ValueError(f"an unknown message: {str(frame.message)[:100]}")
 
 
 def _require_nothing(rest: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from drumline.plan.rendezvous.world import leader, ranks
+from drumline.plan.rendezvous.rank import rank_zero_place, ranks
 from drumline.plan.types import Placement, Plan, ReplicaId
 
 RESERVED = frozenset(
@@ -34,7 +34,7 @@ RESERVED = frozenset(
 
 def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, str]]:
     """Return the variables of `jax.distributed.initialize()` for each process; none for a single one."""
-    rank_of, first = ranks(plan), leader(plan, placement)
+    rank_of, first = ranks(plan), rank_zero_place(plan, placement)
     if len(rank_of) == 1:
         return lambda _: {}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-from drumline.plan.rendezvous.world import leader, ranks
+from drumline.plan.rendezvous.rank import rank_zero_place, ranks
 from drumline.plan.types import Placement, Plan, ReplicaId
 
 # Equal to the attempt: an engine that counts attempts itself has to fill it in.
@@ -40,7 +40,7 @@ def variables(plan: Plan, placement: Placement, attempt: int) -> Callable[[Repli
 
     Many scripts train with several processes, and on GPUs, if RANK is set.
     """
-    rank_of, first = ranks(plan), leader(plan, placement)
+    rank_of, first = ranks(plan), rank_zero_place(plan, placement)
     if len(rank_of) == 1 and not plan.torch_rendezvous_always:
         return lambda _: {}
     role_sizes = Counter(replica.role for replica in rank_of)

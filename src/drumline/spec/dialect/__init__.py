@@ -17,7 +17,7 @@ from drumline.spec.document import Node
 from drumline.spec.location import Location
 from drumline.spec.messages import format_path
 from drumline.spec.read import ReadResult, read_as, read_tree
-from drumline.spec.templates import helm_line, is_template
+from drumline.spec.templates import helm_line, is_jinja_template
 from drumline.spec.types import Spec
 
 
@@ -26,7 +26,7 @@ def read_dialect(data: bytes, source: str, kind: type[Spec], given: Sequence[str
 
     `given` are values of a template's parameters; other dialects ignore them.
     """
-    draft = template_draft(data, source, given) if is_template(data) else draft_of((data, source))
+    draft = template_draft(data, source, given) if is_jinja_template(data) else draft_of((data, source))
     return None if draft is None else read_draft(draft, kind)
 
 
@@ -46,7 +46,7 @@ def read_draft(draft: SpecDraft, kind: type[Spec]) -> ReadResult:
 
 def draft_of(*files: tuple[bytes, str]) -> SpecDraft | None:
     """Return the draft for files that belong together, each with its name; None if they are in no dialect."""
-    if len(files) == 1 and is_template(files[0][0]):
+    if len(files) == 1 and is_jinja_template(files[0][0]):
         return template_draft(*files[0])
     for data, source in files:
         _refuse_helm(data, source)

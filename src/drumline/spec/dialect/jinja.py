@@ -98,9 +98,7 @@ class Template:
             more = [f"`{name}`" for name in missing if name != first]
             also = f"; nor are {listed(more)}" if len(more) > 1 else f"; nor is {more[0]}" if more else ""
             options = " ".join(f"-p {name}=…" for name in (first, *(name for name in missing if name != first)))
-            return (
-                f"'{first}' is undefined{also}; set it at the top: `{{% set {first} = … %}}`, or give it: `{options}`"
-            )
+            return f"'{first}' is undefined{also}; set it at the top: `{{% set {first} = … %}}`, or use `{options}`"
         return _sentence(error)
 
     def _parts(self) -> Iterator[str]:
@@ -239,7 +237,10 @@ def _alike(before: object, text: str, item: str) -> object:
         return int(text)
     if before is None or isinstance(before, str):
         return text
-    raise InputError(f"-p {item}: only texts, whole numbers, true and false can be given")
+    raise InputError(
+        f"-p {item}: the template sets this to a list, a mapping or a number that is not whole, which `-p` cannot set",
+        hint="edit the template",
+    )
 
 
 def _line(trace: TracebackType | None) -> int:

@@ -225,8 +225,8 @@ class _Translation:
             used = "the newest TensorFlow, in the environment that `install` makes," if self.requirements() else ""
             self.draft.warn(
                 location,
-                f"TensorFlow {match['version']} does not run on a Python that drumline supports: on this machine"
-                f" {used or 'the installed TensorFlow'} is used; for another one, set a version from 2.5 on",
+                f"drumline supports no Python on which TensorFlow {match['version']} runs: on this machine"
+                f" {used or 'the installed TensorFlow'} is used instead; to choose its version, set 2.5 or newer",
             )
         elif match["version"]:
             note = f"For this machine. The image in a cluster is {_tag(given, gpus=self.wants_gpus())}."

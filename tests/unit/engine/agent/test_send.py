@@ -262,7 +262,7 @@ def test_a_host_without_disk_space_is_named_before_anything_is_sent(host: Host, 
     (tmp_path / "data").mkdir()
     (tmp_path / "data/one").write_text("x")
     with pytest.raises(
-        EngineError, match=r"^gpu1 has no room for the project: it takes .* below .*, where .* are free$"
+        EngineError, match=r"^gpu1 has too little disk space for the project: .* are needed in .*, .* are free$"
     ):
         send(host, HugeSnapshot(tmp_path / "data", walk_project(tmp_path / "data")))
     assert len(host.given) == 1

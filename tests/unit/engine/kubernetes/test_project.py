@@ -241,7 +241,7 @@ def test_a_peer_without_a_name_record_is_waited_for_and_named(tmp_path: Path, ba
         assert waiting.stdout
         line = waiting.stdout.readline()
         waiting.terminate()
-    assert line.startswith("drumline: waiting for worker-1.never.invalid to be known, for ")
+    assert line.startswith("drumline: waiting for worker-1.never.invalid to resolve, for ")
     assert waiting.returncode in (143, -15)
 
 
@@ -287,5 +287,5 @@ def test_the_missing_peers_are_printed_every_few_seconds(capsys: pytest.CaptureF
     )
     names = "worker-0, worker-1, worker-2, worker-3 and 2 more"
     assert capsys.readouterr().out.splitlines() == [
-        f"drumline: waiting for {names} to be known, for {seconds} s so far" for seconds in (5, 10)
+        f"drumline: waiting for {names} to resolve, for {seconds} s so far" for seconds in (5, 10)
     ]

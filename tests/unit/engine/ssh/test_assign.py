@@ -31,9 +31,9 @@ def hosts_of(text: str, rooms: dict[str, HostResources]) -> dict[str, str]:
     return {str(replica): host for replica, host in assign(plan_of(text), rooms).items()}
 
 
-def by_host(rooms: dict[str, str]) -> dict[str, list[str]]:
+def by_host(hosts: dict[str, str]) -> dict[str, list[str]]:
     replicas: dict[str, list[str]] = {}
-    for replica, host in rooms.items():
+    for replica, host in hosts.items():
         replicas.setdefault(host, []).append(replica)
     return replicas
 

@@ -1,4 +1,4 @@
-"""What hosts said, weighed."""
+"""The checks of `drumline doctor`, from what each host reported."""
 
 from __future__ import annotations
 
@@ -14,55 +14,61 @@ from scaffold.plans import plan_of
 GIB = 1024**3
 
 
-def found(name: str, version: str = "3.11.2", *, gpus: int | None = None, **more: object) -> HostReport:
+def report_of(name: str, version: str = "3.11.2", *, gpus: int | None = None, **more: object) -> HostReport:
     known = {"free_bytes": 9 * GIB, "folder": "/d", "resources": HostResources(8.0, 16 * GIB, 0), **more}
     return HostReport(Host(name, gpus=gpus), version=version, **known)  # type: ignore[arg-type]
 
 
-def brief(health: DoctorCheck | None) -> tuple[str, str]:
-    assert health
-    return health.verdict, health.words
+def verdict_and_words(check: DoctorCheck | None) -> tuple[str, str]:
+    assert check
+    return check.verdict, check.words
 
 
-def test_a_host_that_cannot_be_used_says_only_why() -> None:
+def test_of_a_host_that_cannot_be_used_only_the_reason_is_shown() -> None:
     assert diagnosis.check_host(HostReport(Host("a"), "a does not answer", "try")) == DoctorCheck(
         "a", "missing", "a does not answer", "try"
     )
 
 
 def test_another_patch_of_python_is_the_same_python_and_another_version_is_not() -> None:
-    same = [found("a", "3.11.2"), found("b", "3.11.9")]
-    assert brief(diagnosis.check_pythons(same)) == ("ok", "3.11 on every host")
-    several = [found("a", "3.12.1"), found("b"), found("c")]
-    assert brief(diagnosis.check_pythons(several)) == ("note", "not the same everywhere: 3.11 on b and c, 3.12 on a")
+    same = [report_of("a", "3.11.2"), report_of("b", "3.11.9")]
+    assert verdict_and_words(diagnosis.check_pythons(same)) == ("ok", "3.11 on every host")
+    several = [report_of("a", "3.12.1"), report_of("b"), report_of("c")]
+    assert verdict_and_words(diagnosis.check_pythons(several)) == (
+        "note",
+        "not the same everywhere: 3.11 on b and c, 3.12 on a",
+    )
 
 
 def test_the_framework_has_to_be_everywhere_in_one_version() -> None:
     plan = plan_of("roles: {worker: 2}")
-    one, two, none = (found(name, packages=packages) for name, packages in _PACKAGES.items())
-    assert brief(diagnosis.check_packages([one, one], plan)) == ("ok", "2.20.0 on every host")
-    assert brief(diagnosis.check_packages([one, two], plan)) == (
+    one, two, none = (report_of(name, packages=packages) for name, packages in _PACKAGES.items())
+    assert verdict_and_words(diagnosis.check_packages([one, one], plan)) == ("ok", "2.20.0 on every host")
+    assert verdict_and_words(diagnosis.check_packages([one, two], plan)) == (
         "missing",
         "not the same everywhere: 2.20.0 on one, 2.15.1 on two",
     )
-    assert brief(diagnosis.check_packages([one, none], plan)) == (
+    assert verdict_and_words(diagnosis.check_packages([one, none], plan)) == (
         "missing",
         "it is not installed for the Python of none",
     )
     assert diagnosis.check_packages([none], plan_of("framework: plain")) is None
     built = plan_of("tensorflow: {version: 2.15.1}")
-    assert brief(diagnosis.check_packages([none], built))[0] == "ok"
+    assert verdict_and_words(diagnosis.check_packages([none], built))[0] == "ok"
 
 
 _PACKAGES = {"one": {"tensorflow": "2.20.0"}, "two": {"tensorflow-cpu": "2.15.1"}, "none": {}}
 
 
-def test_a_clock_that_goes_wrong_is_told_with_its_direction() -> None:
-    assert brief(diagnosis.check_clocks([found("a", skew_seconds=0.4)])) == ("ok", "within 1s of this machine's")
-    wrong = [found("a", skew_seconds=41.0), found("b", skew_seconds=-3700.0), found("c")]
-    assert brief(diagnosis.check_clocks(wrong)) == (
+def test_a_wrong_clock_is_shown_as_fast_or_slow() -> None:
+    assert verdict_and_words(diagnosis.check_clocks([report_of("a", skew_seconds=0.4)])) == (
+        "ok",
+        "within 1s of this machine's",
+    )
+    wrong = [report_of("a", skew_seconds=41.0), report_of("b", skew_seconds=-3700.0), report_of("c")]
+    assert verdict_and_words(diagnosis.check_clocks(wrong)) == (
         "note",
-        "against this machine's: a is 41s fast and b is 1h1m slow",
+        "compared with this machine's: a is 41s fast and b is 1h1m slow",
     )
 
 
@@ -75,33 +81,42 @@ def test_a_clock_that_goes_wrong_is_told_with_its_direction() -> None:
         (9 * GIB, False, "missing", "cannot be written: /d on b"),
     ],
 )
-def test_the_disk_with_the_least_room_is_told(free_bytes: int, writable: bool, verdict: str, words: str) -> None:
-    hosts = [found("a", free_bytes=99 * GIB), found("b", free_bytes=free_bytes, is_writable=writable)]
-    assert brief(diagnosis.check_disks(hosts)) == (verdict, words)
+def test_the_disk_with_the_least_free_space_is_shown(free_bytes: int, writable: bool, verdict: str, words: str) -> None:
+    hosts = [report_of("a", free_bytes=99 * GIB), report_of("b", free_bytes=free_bytes, is_writable=writable)]
+    assert verdict_and_words(diagnosis.check_disks(hosts)) == (verdict, words)
 
 
-def test_gpus_that_the_run_asks_for_must_be_somewhere() -> None:
+def test_gpus_that_the_run_asks_for_must_be_found_on_a_host() -> None:
     plan = plan_of("resources: {gpus: 2}\nroles: {worker: 2}")
-    assert brief(diagnosis.check_gpus([found("a")], plan)) == ("missing", "none on any host, and the run asks for 4")
-    some = [found("a", resources=HostResources(gpus=2)), found("b")]
-    assert brief(diagnosis.check_gpus(some, plan)) == ("ok", "2 on a, none on b")
-    assert brief(diagnosis.check_gpus([found("a", gpus=1)], None)) == ("missing", "1 are configured on a, 0 are found")
+    assert verdict_and_words(diagnosis.check_gpus([report_of("a")], plan)) == (
+        "missing",
+        "none on any host, and the run asks for 4",
+    )
+    some = [report_of("a", resources=HostResources(gpus=2)), report_of("b")]
+    assert verdict_and_words(diagnosis.check_gpus(some, plan)) == ("ok", "2 on a, none on b")
+    assert verdict_and_words(diagnosis.check_gpus([report_of("a", gpus=1)], None)) == (
+        "missing",
+        "1 are configured on a, 0 are found",
+    )
 
 
-def test_ways_that_are_closed_are_named_up_to_a_handful() -> None:
+def test_of_many_failed_connections_only_some_are_listed() -> None:
     troubles = {"a": [f"h{n} at 10.0.0.{n}:20000 (no answer)" for n in range(7)], "b": []}
-    verdict, words = brief(diagnosis.check_ports({}, troubles, 14))
+    verdict, words = verdict_and_words(diagnosis.check_ports({}, troubles, 14))
     assert verdict == "missing"
-    assert words.startswith("7 ways of 14 closed: from a to h0 at 10.0.0.0:20000 (no answer), from a to h1")
+    assert words.startswith("7 connections of 14 failed: from a to h0 at 10.0.0.0:20000 (no answer), from a to h1")
     assert words.endswith("and 2 more")
-    assert brief(diagnosis.check_ports({"a": [7, 8]}, {}, 4)) == (
+    assert verdict_and_words(diagnosis.check_ports({"a": [7, 8]}, {}, 4)) == (
         "missing",
         "taken by other programs: 7 on a and 8 on a",
     )
-    assert brief(diagnosis.check_ports({}, {"a": []}, 1)) == ("ok", "the host reaches itself at its address")
+    assert verdict_and_words(diagnosis.check_ports({}, {"a": []}, 1)) == (
+        "ok",
+        "the host reaches itself at its address",
+    )
 
 
-def test_a_folder_in_common_is_asked_for_only_where_there_are_several() -> None:
+def test_a_shared_folder_is_recommended_only_for_several_hosts() -> None:
     one, two = Hosts(all=(Host("a"),)), Hosts(all=(Host("a"), Host("b")))
     assert diagnosis.check_shared(one, ()).verdict == "ok"
     assert diagnosis.check_shared(two, ()).verdict == "note"
@@ -109,8 +124,8 @@ def test_a_folder_in_common_is_asked_for_only_where_there_are_several() -> None:
     assert diagnosis.check_shared(two.replace(shared="/m"), ["b cannot write there"]).verdict == "missing"
 
 
-def test_room_is_what_the_spec_says_of_a_host_else_what_it_has() -> None:
+def test_resources_in_the_spec_override_those_that_a_host_has() -> None:
     plan = plan_of("engine: {ssh: [a, b]}\nresources: {gpus: 1}\nroles: {worker: 3}")
-    hosts = [found("a", gpus=2), found("b", resources=HostResources(gpus=1))]
-    assert brief(diagnosis.check_room(hosts, plan)) == ("ok", "2 replicas on a and 1 replica on b")
-    assert brief(diagnosis.check_room(hosts[1:], plan))[0] == "missing"
+    hosts = [report_of("a", gpus=2), report_of("b", resources=HostResources(gpus=1))]
+    assert verdict_and_words(diagnosis.check_room(hosts, plan)) == ("ok", "2 replicas on a and 1 replica on b")
+    assert verdict_and_words(diagnosis.check_room(hosts[1:], plan))[0] == "missing"

@@ -88,7 +88,7 @@ def test_hosts_on_the_command_line_mean_ssh_whatever_the_spec_says(spec: Path) -
     loaded = load(None, flags={"hosts": "a"})
     assert loaded.plan.engine == "ssh"
     assert hosts_of(loaded.plan_as("7")) == hosts_of(loaded.plan)
-    with pytest.raises(InputError, match=r"^--hosts is for ssh, and this runs on local$"):
+    with pytest.raises(InputError, match=r"^--hosts is for ssh, but this runs on local$"):
         load(None, flags={"hosts": "a"}, on="local")
 
 

@@ -44,7 +44,9 @@ def test_indented_lines_of_a_command_are_one_command() -> None:
 
 
 def test_a_version_of_tensorflow_without_a_supported_python_is_reported_with_its_line() -> None:
-    assert warnings_of(GUIDE)[0].startswith("9: train.tensorflow.version: TensorFlow 1.2.1 does not run on a Python")
+    assert warnings_of(GUIDE)[0].startswith(
+        "9: train.tensorflow.version: drumline supports no Python on which TensorFlow 1.2.1 runs"
+    )
 
 
 def test_warnings_about_the_spec_have_the_lines_of_the_file() -> None:
@@ -159,8 +161,8 @@ def test_a_requirements_file_makes_an_environment_with_tensorflow_and_a_warning(
     assert plan_spec(spec).environment == Environment(("tensorflow", "h5py", "numpy"), ())
     assert [warning.message for warning in warnings] == [
         (
-            "TensorFlow 1.4.0 does not run on a Python that drumline supports: on this machine the newest TensorFlow,"
-            " in the environment that `install` makes, is used; for another one, set a version from 2.5 on"
+            "drumline supports no Python on which TensorFlow 1.4.0 runs: on this machine the newest TensorFlow,"
+            " in the environment that `install` makes, is used instead; to choose its version, set 2.5 or newer"
         ),
         "`-r more.txt` is for this machine: in a cluster the image must contain the packages of this file",
     ]

@@ -1,4 +1,4 @@
-"""Ranks: the chief first, then the workers. Parameter servers and evaluators have none."""
+"""The rank of each replica: the chief is 0, then come the workers; parameter servers and evaluators have no rank."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ def ranks(plan: Plan) -> dict[ReplicaId, int]:
     return {replica.id: rank for rank, replica in enumerate(plan.replicas_of(*COMPUTING))}
 
 
-def leader(plan: Plan, placement: Placement) -> Place | None:
+def rank_zero_place(plan: Plan, placement: Placement) -> Place | None:
     """Return the place of rank 0, to which the others connect."""
     return placement[plan.chief] if plan.chief else None
