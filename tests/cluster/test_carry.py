@@ -129,7 +129,7 @@ def test_volumes_are_deleted_only_with_confirmation(run: Run) -> None:
     assert run.kubectl.items("pvc") == []
 
 
-def test_rm_without_volumes_keeps_them_and_says_so(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_rm_without_the_option_keeps_the_volumes_and_reports_that(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SHARED)
     code, out, err = run.drumline("rm", "1")
     assert (code, out) == (0, "removed run 1\n")
@@ -233,7 +233,7 @@ def test_a_missing_permission_to_run_commands_in_pods_is_reported(tmp_path: Path
     assert run.visitors() == []
 
 
-def test_a_shell_on_a_terminal_is_as_large_as_it_and_ends_with_exit(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_a_shell_of_inspect_has_the_size_of_the_terminal_and_ends_with_exit(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, SINGLE)
     pid, terminal = pty.fork()
     if pid == 0:
@@ -275,7 +275,7 @@ def test_an_image_without_python_can_be_copied_from(tmp_path: Path, kubectl: Kub
     assert (tmp_path / "copy/note").read_text() == "from here"
 
 
-def test_a_run_without_a_volume_says_that_nothing_is_left(tmp_path: Path, kubectl: Kubectl) -> None:
+def test_inspect_of_a_run_without_a_volume_reports_that_nothing_is_left(tmp_path: Path, kubectl: Kubectl) -> None:
     run = make_run(tmp_path, kubectl, "code: false")
     code, _, err = run.drumline("inspect", "1")
     assert code == 2

@@ -63,7 +63,9 @@ def is_watch(request: Request) -> bool:
     return request.is_watch
 
 
-def test_connections_that_are_cut_repeatedly(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_a_run_continues_when_connections_are_cut_repeatedly(
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker
+) -> None:
     run = train(workspace, kubectl)
     for number in range(0, LINES - 20, 10):
         wait_line(run, "worker.1", number)
@@ -71,7 +73,7 @@ def test_connections_that_are_cut_repeatedly(workspace: Workspace, kubectl: Kube
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_unavailable_during_a_restart(
+def test_a_restart_continues_when_the_api_server_is_unavailable_meanwhile(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker
 ) -> None:
     run = train(workspace, kubectl)
@@ -83,7 +85,7 @@ def test_an_api_server_that_is_unavailable_during_a_restart(
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_unavailable_when_all_replicas_end(
+def test_exits_are_reported_when_the_api_server_is_unavailable_at_the_end(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker
 ) -> None:
     run = train(workspace, kubectl)
@@ -94,7 +96,7 @@ def test_an_api_server_that_is_unavailable_when_all_replicas_end(
     check(run, kubectl)
 
 
-def test_an_api_server_that_is_busy_slow_and_forgetful(
+def test_a_run_continues_with_a_busy_and_slow_api_server_that_expires_watches(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker
 ) -> None:
     breaker.fail(lambda request: request.method == "POST", times=2, status=429, headers=("Retry-After: 1",))
@@ -114,7 +116,9 @@ def test_an_api_server_that_is_busy_slow_and_forgetful(
     check(run, kubectl)
 
 
-def test_a_supervisor_that_is_killed_repeatedly(workspace: Workspace, kubectl: Kubectl, breaker: Breaker) -> None:
+def test_a_run_continues_when_its_supervisor_is_killed_repeatedly(
+    workspace: Workspace, kubectl: Kubectl, breaker: Breaker
+) -> None:
     run = train(workspace, kubectl)
     for number in (10, 30, 50, 70):
         wait_line(run, "worker.1", number)

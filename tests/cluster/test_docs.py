@@ -16,7 +16,9 @@ SHOWN = [page for page in PAGES if any("cluster" in block.marks for block in rea
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_for_a_cluster_print_what_it_shows(page: Path, tmp_path: Path, kubectl: Kubectl) -> None:
+def test_the_commands_of_a_page_for_a_cluster_print_the_output_that_it_shows(
+    page: Path, tmp_path: Path, kubectl: Kubectl
+) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_bytes(Path(os.environ["KUBECONFIG"]).read_bytes())
     kubectl("--kubeconfig", str(kubeconfig), "config", "set-context", "--current", "--namespace", kubectl.namespace)

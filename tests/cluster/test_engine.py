@@ -121,7 +121,7 @@ def test_kill_leaves_nothing(workspace: Workspace, kubectl: Kubectl, kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_supervisor_that_was_killed_is_replaced_and_nothing_is_missed(
+def test_a_killed_supervisor_is_replaced_and_no_event_is_missed(
     workspace: Workspace, kubectl: Kubectl, kind: str
 ) -> None:
     script = f"echo one; {WAITS}; echo two; exit $DRUMLINE_INDEX"
@@ -202,7 +202,9 @@ sh {PARTS}/ready.sh {PARTS} {PROJECT} {RUNTIME}
 
 
 @pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])  # in a container of drumline, and in the replica's
-def test_no_replica_waits_for_the_name_of_one_that_has_ended(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
+def test_no_replica_waits_for_the_dns_name_of_an_ended_replica(
+    workspace: Workspace, kubectl: Kubectl, kind: str
+) -> None:
     workspace.write("meet.py", f"import socket; socket.create_server(('', {PORT})).accept()")
     ready = {"name": "drumline", "command": ["/bin/sh", "-c", _READY]}
     inside = {"name": "replica", "command": ["/bin/sh", "-c", f'{_READY}exec "$@"', "sh"]}
@@ -228,7 +230,9 @@ def test_no_replica_waits_for_the_name_of_one_that_has_ended(workspace: Workspac
     assert [each.exit and each.exit.code for each in state.replicas.values()] == [0, 0]
 
 
-def test_two_users_run_the_same_under_the_same_number(workspace: Workspace, kubectl: Kubectl, tmp_path: Path) -> None:
+def test_two_users_can_run_the_same_project_with_the_same_run_number(
+    workspace: Workspace, kubectl: Kubectl, tmp_path: Path
+) -> None:
     other = Workspace(tmp_path / "other")
     script = spec(kubectl.namespace, "run: echo here; sleep 3\nroles: {worker: 2}")
     try:
@@ -243,7 +247,7 @@ def test_two_users_run_the_same_under_the_same_number(workspace: Workspace, kube
         other.leave()
 
 
-def test_a_namespace_and_a_name_as_long_as_they_may_be(workspace: Workspace, cluster: str) -> None:
+def test_a_namespace_and_a_name_of_the_greatest_length_are_accepted(workspace: Workspace, cluster: str) -> None:
     name = f"{'long-' * 12}{uuid.uuid4().hex}"[:63]
     kubectl = Kubectl(name)
     kubectl.make_namespace()
@@ -256,7 +260,7 @@ def test_a_namespace_and_a_name_as_long_as_they_may_be(workspace: Workspace, clu
         kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_without_a_namespace_there_is_no_run(workspace: Workspace, cluster: str) -> None:
+def test_a_missing_namespace_is_refused_and_no_run_is_created(workspace: Workspace, cluster: str) -> None:
     workspace.write_spec(spec("nowhere-at-all", "run: 'true'"))
     answer = workspace.run("train", "--on", "kubernetes")
     assert answer.code == 3
@@ -265,12 +269,12 @@ def test_without_a_namespace_there_is_no_run(workspace: Workspace, cluster: str)
     assert workspace.runs() == []
 
 
-def test_the_namespace_may_be_given_with_the_command(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_the_namespace_can_be_set_on_the_command_line(workspace: Workspace, kubectl: Kubectl) -> None:
     run = workspace.train(spec("nowhere-at-all", "run: 'true'"), "--on", "kubernetes", "-n", kubectl.namespace)
     assert run.wait_for(Phase.FINISHED)
 
 
-def test_without_rights_there_is_no_run_and_the_missing_ones_are_named(
+def test_missing_rights_are_named_and_no_run_is_created(
     workspace: Workspace, kubectl: Kubectl, cluster: str, tmp_path: Path
 ) -> None:
     kubectl("create", "serviceaccount", "norights")
@@ -313,7 +317,7 @@ def test_a_missing_image_is_reported(workspace: Workspace, kubectl: Kubectl) -> 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_api_server_that_is_unavailable_changes_nothing(
+def test_an_unavailable_api_server_does_not_change_the_state_of_a_run(
     workspace: Workspace, kubectl: Kubectl, breaker: Breaker, tmp_path: Path, kind: str
 ) -> None:
     before = left(kubectl)

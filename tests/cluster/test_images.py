@@ -53,7 +53,7 @@ def own(folder: Path, text: str, registry: str | None = None) -> Recipe:
     return Recipe(str(folder), Image(dockerfile="Dockerfile", registry=registry))
 
 
-def test_a_file_of_the_users_is_built_once(store: Store, tmp_path: Path) -> None:
+def test_a_dockerfile_of_the_user_is_built_once(store: Store, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print('trained')\n")
     recipe = own(tmp_path, f"FROM {PYTHON}\nCOPY train.py /train.py\nRUN python3 /train.py\n")
     code, log = build(store, recipe, tmp_path.parent)
@@ -68,7 +68,7 @@ def test_a_file_of_the_users_is_built_once(store: Store, tmp_path: Path) -> None
     assert "trained anew" in log
 
 
-def test_a_build_that_fails_says_why_and_leaves_no_image(store: Store, tmp_path: Path) -> None:
+def test_a_failed_build_logs_the_reason_and_leaves_no_image(store: Store, tmp_path: Path) -> None:
     recipe = own(tmp_path, f"FROM {BUSYBOX}\nRUN echo on the way && exit 7\n")
     code, log = build(store, recipe, tmp_path.parent)
     assert code == 1
@@ -79,7 +79,9 @@ def test_a_build_that_fails_says_why_and_leaves_no_image(store: Store, tmp_path:
     assert recipe.name("test") not in store.run("buildah", "images", "--format", "{{.Name}}:{{.Tag}}")
 
 
-def test_files_that_changed_since_the_launch_are_not_built_under_its_name(store: Store, tmp_path: Path) -> None:
+def test_files_that_changed_since_the_launch_are_not_built_under_the_name_of_the_launched_image(
+    store: Store, tmp_path: Path
+) -> None:
     recipe = own(tmp_path, f"FROM {BUSYBOX}\n")
     name = recipe.name("test")
     (tmp_path / "more").write_text("x")
@@ -88,7 +90,7 @@ def test_files_that_changed_since_the_launch_are_not_built_under_its_name(store:
     assert "its files have changed since the run was launched" in log
 
 
-def test_a_base_gets_what_pip_installs(store: Store, tmp_path: Path) -> None:
+def test_packages_are_installed_by_pip_into_the_base_image(store: Store, tmp_path: Path) -> None:
     packages = Path(pip.__file__).parent
     with_pip = own(tmp_path, f"FROM {PYTHON}\nCOPY pip /usr/lib/python3/dist-packages/pip\n")
     subprocess.run(["cp", "-r", str(packages), str(tmp_path / "pip")], check=True)
@@ -107,7 +109,7 @@ def test_a_base_gets_what_pip_installs(store: Store, tmp_path: Path) -> None:
         store.run("buildah", "rm", container)
 
 
-def test_an_image_goes_to_the_registry_that_is_named_and_only_once(store: Store, address: str, tmp_path: Path) -> None:
+def test_an_image_is_pushed_once_to_the_configured_registry(store: Store, address: str, tmp_path: Path) -> None:
     recipe = own(tmp_path, f"FROM {BUSYBOX}\nRUN echo hi > /hi\n", registry=f"{address}/team")
     name = recipe.name("test")
     assert name.startswith(f"{address}/team/test:")
@@ -119,7 +121,7 @@ def test_an_image_goes_to_the_registry_that_is_named_and_only_once(store: Store,
     store.run("buildah", "pull", "--tls-verify=false", name)  # it is complete
 
 
-def test_a_registry_that_is_away_is_a_build_that_failed(store: Store, tmp_path: Path) -> None:
+def test_a_build_fails_if_the_registry_cannot_be_reached(store: Store, tmp_path: Path) -> None:
     recipe = own(tmp_path, f"FROM {BUSYBOX}\nRUN echo away > /away\n", registry="127.0.0.1:1/team")
     code, log = build(store, recipe, tmp_path.parent)
     assert code == 1
@@ -127,7 +129,7 @@ def test_a_registry_that_is_away_is_a_build_that_failed(store: Store, tmp_path: 
     assert "`buildah login 127.0.0.1:1`" in log.splitlines()[-1]
 
 
-def test_without_a_builder_it_says_what_to_install(store: Store, tmp_path: Path) -> None:
+def test_without_a_builder_the_build_fails_and_names_the_programs_to_install(store: Store, tmp_path: Path) -> None:
     without_builder = Store({**store.environ, "PATH": str(tmp_path)})
     code, log = build(without_builder, own(tmp_path, f"FROM {BUSYBOX}\n"), tmp_path.parent)
     assert code == 1
@@ -136,7 +138,7 @@ def test_without_a_builder_it_says_what_to_install(store: Store, tmp_path: Path)
     )
 
 
-def test_two_runs_that_want_the_same_image_build_it_once(store: Store, tmp_path: Path) -> None:
+def test_two_runs_with_the_same_image_build_it_once(store: Store, tmp_path: Path) -> None:
     folder = tmp_path / "project"
     folder.mkdir()
     recipe = own(folder, f"FROM {BUSYBOX}\nRUN echo counted; sleep 1\n")
@@ -220,7 +222,9 @@ def test_one_image_with_all_examples_is_built_pushed_and_run(
     assert "is in the registry already" in again.drumline("logs", "2.build")
 
 
-def test_a_build_that_fails_is_a_run_that_failed_with_its_log(kubectl: Kubectl, store: Store, project: Path) -> None:
+def test_a_run_with_a_failed_build_has_failed_and_shows_the_log_of_the_build(
+    kubectl: Kubectl, store: Store, project: Path
+) -> None:
     (project / "Dockerfile").write_text(f"FROM {BUSYBOX}\nRUN echo no such package && exit 9\n")
     run = train(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
     assert run.code == 1
@@ -230,7 +234,7 @@ def test_a_build_that_fails_is_a_run_that_failed_with_its_log(kubectl: Kubectl, 
     assert kubectl.items("jobs,pods,services") == []
 
 
-def test_projects_and_images_that_cannot_be_sent_or_built_are_refused_before_there_is_a_run(
+def test_projects_that_cannot_be_sent_and_images_that_cannot_be_built_are_refused_before_a_run_is_created(
     kubectl: Kubectl, store: Store, project: Path
 ) -> None:
     spec = ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1")
@@ -258,7 +262,7 @@ engine: {{kubernetes: {{namespace: {namespace}, image: "python:local"}}}}
 """
 
 
-def test_a_script_that_was_edited_runs_as_it_is_now(kubectl: Kubectl, store: Store, project: Path) -> None:
+def test_an_edited_script_runs_in_its_current_version(kubectl: Kubectl, store: Store, project: Path) -> None:
     spec = CARRIED.format(namespace=kubectl.namespace)
     (project / ".gitignore").write_text("big/\n")
     (project / "big").mkdir()
@@ -311,7 +315,7 @@ def test_a_run_that_is_killed_while_its_image_is_built_leaves_nothing(
     assert kubectl.items("jobs,pods,services") == []
 
 
-def test_a_supervisor_that_comes_back_finds_the_build(kubectl: Kubectl, store: Store, project: Path) -> None:
+def test_a_new_supervisor_adopts_the_running_build(kubectl: Kubectl, store: Store, project: Path) -> None:
     run = launch(project, store, ALL_EXAMPLES.format(namespace=kubectl.namespace, address="127.0.0.1:1"))
     before = builders(project)
     assert before

@@ -148,7 +148,7 @@ ERRORS = [f"error {n:05d}" for n in range(0, 1500, 3) if n % 200 != 7]
 STEADY_SAYS = [f"line {n:05d} " + "x" * (40000 if n % 200 == 7 else n % 90) for n in range(1500)]
 
 
-def test_with_many_faults_every_line_is_there_once(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+def test_a_log_has_every_line_once_despite_many_faults(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     chance = random.Random(9)
     bad: list[dict[str, Any]]
     bad = [{"status": 429, "headers": ("Retry-After: 1",)}, {"status": 500}, {"status": 503}, {"delay_seconds": 1.0}]
@@ -183,7 +183,7 @@ def test_with_many_faults_every_line_is_there_once(kubectl: Kubectl, breaker: Br
 
 
 @pytest.mark.parametrize("cut", [0, 100, 20_000, 45_000, 70_000])
-def test_unusual_bytes_are_unchanged(kubectl: Kubectl, breaker: Breaker, tmp_path: Path, cut: int) -> None:
+def test_unusual_bytes_of_a_log_are_unchanged(kubectl: Kubectl, breaker: Breaker, tmp_path: Path, cut: int) -> None:
     async def run() -> str:
         async with api_through(breaker, kubectl, tmp_path) as api:
             breaker.fail(is_log, times=3, cut_bytes=cut)
@@ -196,7 +196,9 @@ def test_unusual_bytes_are_unchanged(kubectl: Kubectl, breaker: Breaker, tmp_pat
     assert not breaker.faults
 
 
-def test_a_collector_continues_where_the_killed_one_stopped(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+def test_a_log_collector_continues_where_a_killed_one_stopped(
+    kubectl: Kubectl, breaker: Breaker, tmp_path: Path
+) -> None:
     log = tmp_path / "log"
 
     async def some(number: int) -> None:
@@ -252,7 +254,7 @@ signal.pause()
     assert (tmp_path / "log").read_bytes() == b"trains\nsaved\n"
 
 
-def test_a_container_without_output_and_a_missing_one_are_no_error(
+def test_a_container_without_output_or_that_is_missing_is_no_error(
     kubectl: Kubectl, breaker: Breaker, tmp_path: Path
 ) -> None:
     async def run() -> tuple[str, str]:
@@ -271,7 +273,7 @@ def test_a_container_without_output_and_a_missing_one_are_no_error(
     assert not (tmp_path / "silent" / "log").exists()
 
 
-def test_many_pods_share_few_connections(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
+def test_logs_of_many_pods_are_read_over_few_connections(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     number = 12
     script = "import time\nfor n in range(40):\n print(n, flush=True)\n time.sleep(0.05)"
 
@@ -325,9 +327,7 @@ for part in range({parts}):
     assert [line[:8] for line in log.read_text().splitlines()] == ["begun", *written]
 
 
-def test_a_new_file_that_is_begun_while_the_old_one_is_read_is_found(
-    kubectl: Kubectl, breaker: Breaker, tmp_path: Path
-) -> None:
+def test_a_log_that_is_rotated_while_it_is_read_is_complete(kubectl: Kubectl, breaker: Breaker, tmp_path: Path) -> None:
     """The kubelet would read the old file for as long as the new one grows."""
     lines = 400_000
     script = f"""

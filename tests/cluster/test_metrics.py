@@ -57,7 +57,7 @@ async def until_read(source: MetricsSource, pods: dict[str, str]) -> UsageSample
         raise AssertionError(f"no reading has its usage; the last reading: {last}") from None
 
 
-def test_both_sources_report_the_usage_of_a_pod(kubectl: Kubectl) -> None:
+def test_the_metrics_api_and_the_kubelet_report_the_usage_of_a_pod(kubectl: Kubectl) -> None:
     # Without a CPU request, a pod gets no CPU time while others are busy.
     asks = {"requests": {"cpu": "500m"}}
     container = {"name": "replica", "image": IMAGE, "command": ["python3", "-c", SCRIPT], "resources": asks}

@@ -93,7 +93,7 @@ def test_unusual_values_and_long_names_are_accepted(kubectl: Kubectl, tmp_path: 
 
 
 @pytest.mark.parametrize(("kind", "options"), [*((kind, "") for kind in KINDS), ("kubernetes", "jobs: indexed,")])
-def test_a_render_that_is_created_trains(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
+def test_rendered_objects_that_kubectl_creates_train(kubectl: Kubectl, tmp_path: Path, kind: str, options: str) -> None:
     (tmp_path / "talk.py").write_text(TALK)
     (tmp_path / "drumline.yml").write_text(f"""
 project: digits
@@ -141,7 +141,7 @@ spec:
     ],
 )
 @pytest.mark.parametrize("kind", ["kubernetes", "jobset"])
-def test_files_of_two_nodes_are_kept_as_far_as_the_volume_can_be_shared(
+def test_output_of_two_nodes_is_kept_if_the_volume_can_be_shared(
     kubectl: Kubectl, tmp_path: Path, kind: str, volume: str, kept: set[str]
 ) -> None:
     (tmp_path / "drumline.yml").write_text(f"""
@@ -192,7 +192,7 @@ ENDS = {"jobset": {True: "Completed", False: "Failed"}, "tfjob": {True: "Succeed
     ("restart", "falls", "finishes"), [("0", 0, True), ("0", 1, False), ("2", 2, True), ("{preempted: 5}", 1, False)]
 )
 @pytest.mark.parametrize("kind", ["jobset", "tfjob"])
-def test_a_gang_is_restarted_within_its_budget_and_neither_ps_nor_evaluator_decides(
+def test_a_rendered_gang_restarts_within_its_budget_and_ps_and_evaluator_do_not_decide_its_end(
     kubectl: Kubectl, tmp_path: Path, kind: str, restart: str, falls: int, *, finishes: bool
 ) -> None:
     (tmp_path / "fall.py").write_text(FALL)

@@ -108,7 +108,9 @@ def test_a_gang_that_cannot_start_reports_the_reason_and_frees_everything(
     check_end(run, kubectl, case)
 
 
-def test_half_a_gang_does_not_keep_its_resources_for_ever(workspace: Workspace, kubectl: Kubectl) -> None:
+def test_a_gang_that_can_only_start_in_part_frees_its_resources_after_the_timeout(
+    workspace: Workspace, kubectl: Kubectl
+) -> None:
     kubectl.make_quota("small", "pods=1")
     case = Case(word="Quota", says="it exceeds the quota small: it asks for pods=1; used pods=1 of pods=1")
     run = train(workspace, kubectl, case)

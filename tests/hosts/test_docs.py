@@ -27,7 +27,9 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("page", SHOWN, ids=lambda page: str(page.relative_to(ROOT)))
-def test_the_commands_of_a_page_for_hosts_print_what_it_shows(page: Path, tmp_path: Path, config: Path) -> None:
+def test_the_commands_of_a_page_for_hosts_print_the_output_that_it_shows(
+    page: Path, tmp_path: Path, config: Path
+) -> None:
     with closing(Terminal(tmp_path, env={"DRUMLINE_SSH_CONFIG": str(config)})) as terminal:
         there = (block for block in read_blocks(page) if {"hosts", "everywhere", "file"} & block.marks.keys())
         wrong = [line for block in there for line in try_block(block, terminal)]

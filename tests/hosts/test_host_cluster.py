@@ -18,7 +18,7 @@ def ssh(host_cluster: HostCluster, name: str, command: str, *, seconds: int = 60
     return subprocess.run(words, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
 
 
-def test_every_host_is_separate(host_cluster: HostCluster) -> None:
+def test_the_hosts_of_the_test_cluster_are_separate(host_cluster: HostCluster) -> None:
     told = [ssh(host_cluster, name, "hostname; pwd; ls /tmp; touch /tmp/mine ~/mine") for name in host_cluster.names]
     assert [each.stdout.split() for each in told] == [[name, HOME] for name in host_cluster.names]
     for name in host_cluster.names:
@@ -60,7 +60,7 @@ def test_processes_of_a_session_outlive_a_killed_sshd_and_are_listed(host_cluste
     host_cluster.wait_idle("h3")
 
 
-def test_a_host_can_be_without_python_disk_or_its_old_key() -> None:
+def test_a_host_of_the_test_cluster_can_lack_python_or_disk_space_or_change_its_key() -> None:
     with HostCluster(2, disk="4m") as host_cluster:
         host_cluster.without_python("h1")
         assert ssh(host_cluster, "h1", "python3 -V").returncode == 127

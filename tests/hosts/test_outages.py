@@ -80,7 +80,9 @@ def check_lines(log: bytes) -> None:
     assert log == b"".join(b"line %d\n" % number for number in range(lines))
 
 
-def test_a_host_that_is_disconnected_for_a_while(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
+def test_a_run_continues_when_a_host_is_disconnected_for_a_while(
+    workspace: Workspace, host_cluster: HostCluster, gate: Path
+) -> None:
     run = train(workspace)
     wait_line(run, "worker.1", 5)
     host_cluster.link("h2", up=False)
@@ -91,7 +93,7 @@ def test_a_host_that_is_disconnected_for_a_while(workspace: Workspace, host_clus
     check(run, gate)
 
 
-def test_a_host_that_is_connected_again_only_after_all_have_ended(
+def test_exits_on_a_host_that_is_reconnected_after_the_end_of_all_replicas_are_reported(
     workspace: Workspace, host_cluster: HostCluster, gate: Path
 ) -> None:
     run = train(workspace)
@@ -104,7 +106,9 @@ def test_a_host_that_is_connected_again_only_after_all_have_ended(
     check(run, gate)
 
 
-def test_an_sshd_that_is_killed_with_every_session(workspace: Workspace, host_cluster: HostCluster, gate: Path) -> None:
+def test_a_run_continues_when_an_sshd_and_all_its_sessions_are_killed(
+    workspace: Workspace, host_cluster: HostCluster, gate: Path
+) -> None:
     run = train(workspace)
     for number in (5, 20, 35):
         wait_line(run, "worker.2", number)
@@ -113,7 +117,7 @@ def test_an_sshd_that_is_killed_with_every_session(workspace: Workspace, host_cl
     check(run, gate)
 
 
-def test_a_supervisor_that_is_killed_repeatedly(workspace: Workspace, gate: Path) -> None:
+def test_a_run_continues_when_its_supervisor_is_killed_repeatedly(workspace: Workspace, gate: Path) -> None:
     run = train(workspace)
     for number in (5, 20, 35):
         wait_line(run, "worker.1", number)
@@ -122,7 +126,7 @@ def test_a_supervisor_that_is_killed_repeatedly(workspace: Workspace, gate: Path
     check(run, gate, supervisors=4)
 
 
-def test_a_supervisor_that_is_killed_while_a_host_is_disconnected(
+def test_a_run_continues_when_its_supervisor_is_killed_while_a_host_is_disconnected(
     workspace: Workspace, host_cluster: HostCluster, gate: Path
 ) -> None:
     run = train(workspace)

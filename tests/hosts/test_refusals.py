@@ -30,7 +30,9 @@ def refused(workspace: Workspace, *words: str, code: int = 2, spec: str = SPEC) 
     return answer
 
 
-def test_a_host_with_a_changed_key(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_a_changed_key_is_refused_with_the_command_that_removes_the_old_key(
+    workspace: Workspace, host_cluster: HostCluster
+) -> None:
     host_cluster.new_host_key("h2")
     answer = refused(workspace)
     assert "the key of h2 is another than the one in" in answer.err
@@ -39,7 +41,7 @@ def test_a_host_with_a_changed_key(workspace: Workspace, host_cluster: HostClust
     assert workspace.run("train", "--hosts", "h1,h2").code == 0
 
 
-def test_a_host_with_an_unknown_key(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_an_unknown_key_is_refused(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.trust("h1")
     answer = refused(workspace)
     host_cluster.trust(*host_cluster.names)
@@ -47,20 +49,20 @@ def test_a_host_with_an_unknown_key(workspace: Workspace, host_cluster: HostClus
     assert f"ssh-keyscan 10.89.0.12 >> {host_cluster.known_hosts}" in answer.err
 
 
-def test_a_user_without_access(workspace: Workspace) -> None:
+def test_a_user_without_access_is_refused(workspace: Workspace) -> None:
     answer = refused(workspace, "--hosts", "h1,stranger@h2")
     assert "does not let stranger in" in answer.err
     assert "ssh-copy-id" in answer.err
 
 
-def test_a_host_that_is_switched_off(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_that_is_switched_off_is_reported(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.link("h2", up=False)
     answer = refused(workspace, code=3)
     assert "h2" in answer.err
     assert "`ssh h2 true`" in answer.err
 
 
-def test_a_host_without_an_sshd(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_without_an_sshd_is_reported(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.kill_sshd("h2")
     answer = refused(workspace, code=3)
     host_cluster.start_sshd("h2")
@@ -84,7 +86,7 @@ def test_the_problems_of_several_hosts_are_reported_together(workspace: Workspac
     ]
 
 
-def test_a_host_without_the_configured_python(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_without_the_configured_python_is_reported(workspace: Workspace, host_cluster: HostCluster) -> None:
     workspace.write_spec(f"{SPEC}engine: {{ssh: {{hosts: [h1, h2], python: python3.99}}}}\n")
     answer = workspace.run("train")
     assert answer.code == 2
@@ -107,7 +109,7 @@ def test_a_host_with_an_old_python_is_reported_with_the_version(
     assert "3.11 or newer" in answer.err
 
 
-def test_a_host_with_a_full_disk(workspace: Workspace, host_cluster: HostCluster) -> None:
+def test_a_host_with_a_full_disk_is_reported(workspace: Workspace, host_cluster: HostCluster) -> None:
     host_cluster.run("h2", "rm", "-rf", "/home/me/.cache", "/home/me/.local")  # left by earlier tests
     host_cluster.fill_disk("h2")
     answer = refused(workspace)
@@ -144,7 +146,7 @@ def test_a_disk_that_fills_up_during_a_run_ends_it_and_names_the_host(
         host_cluster.run(name, "sh", "-c", "rm -rf /home/me/.local/share/drumline/runs")
 
 
-def test_a_host_without_any_python(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_host_without_any_python_is_reported(workspace: Workspace, tmp_path: Path) -> None:
     with HostCluster(2) as bare:
         bare.without_python("h2")
         workspace.env |= bare.env

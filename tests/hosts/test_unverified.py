@@ -33,7 +33,7 @@ def wait_said(run: Run, attempt: int) -> None:
 
 
 @pytest.mark.parametrize("replaced", [False, True])
-def test_replicas_that_were_reported_as_ended_are_ended_when_their_host_answers_again(
+def test_replicas_that_were_reported_as_ended_without_proof_are_ended_when_their_host_answers_again(
     workspace: Workspace, host_cluster: HostCluster, *, replaced: bool
 ) -> None:
     workspace.write("forever.py", SCRIPT)

@@ -31,7 +31,7 @@ def test_the_chosen_cells_have_each_role_phase_and_fault_and_most_pairs() -> Non
     assert len(chosen) >= len(every) / 2
 
 
-def test_a_run_that_must_not_finish_names_a_cause_and_one_that_continues_names_none() -> None:
+def test_cells_that_must_fail_have_an_expected_cause_and_cells_that_continue_have_none() -> None:
     for cell in CELLS:
         expected = expect(cell)
         assert bool(expected.named) == bool(expected.unit or expected.phase is Phase.FAILED), cell

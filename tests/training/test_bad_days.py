@@ -59,7 +59,7 @@ os._exit(0)
 )
 
 
-def test_workers_that_come_late_are_cut_off_and_find_half_a_backup_go_on(workspace: Workspace) -> None:
+def test_training_continues_with_a_late_worker_a_cut_connection_and_an_incomplete_backup(workspace: Workspace) -> None:
     printed = train(workspace, BAD_DAY, "roles: {worker: 2}\nrestart: 1")
     (run,) = workspace.runs()
     before = {replica: run.log(replica, 0).decode(errors="replace").splitlines() for replica in printed}

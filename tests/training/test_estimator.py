@@ -82,7 +82,7 @@ def workspace(tmp_path: Path, warmth: Path) -> Iterator[Workspace]:
         yield place
 
 
-def test_a_master_and_two_workers_each_take_steps_of_their_own_and_the_model_writes_titles(
+def test_an_estimator_trains_on_a_master_and_two_workers_and_its_model_writes_titles(
     workspace: Workspace,
 ) -> None:
     trained = train(workspace)

@@ -117,7 +117,7 @@ def said(run: Run, replica: str, attempt: int = 0) -> str:
 
 
 @pytest.mark.parametrize(("example", "victim"), [("keras_mnist", 1), ("custom_training_mnist", 0)])
-def test_two_workers_come_to_the_numbers_of_one_process_and_their_model_predicts_also_when_one_is_killed(
+def test_two_workers_have_the_results_of_one_process_also_when_a_worker_is_killed(
     workspace: Workspace, example: str, victim: int
 ) -> None:
     trained = train(workspace, example, "-p", "epochs=3")
@@ -169,7 +169,7 @@ def check_killed(workspace: Workspace, example: str, victim: int, whole: dict[in
     assert before | after == pytest.approx(whole, rel=1e-4)
 
 
-def test_every_row_is_seen_once_in_an_epoch_by_one_worker(workspace: Workspace) -> None:
+def test_each_row_is_processed_by_one_worker_once_per_epoch(workspace: Workspace) -> None:
     seen = train(workspace, "keras_mnist", script=ROWS)
     first, second = (
         [line.split()[1:] for line in said(seen, replica).splitlines() if line.startswith("rows ")]
@@ -187,7 +187,7 @@ def scalars(address: str, count: int) -> dict[str, list[tuple[int, float]]]:
     return {run: found for run, found in read_scalars(address, "loss").items() if len(found) == count}
 
 
-def test_what_the_chief_writes_is_shown_while_it_trains_and_afterwards(workspace: Workspace) -> None:
+def test_tensorboard_shows_the_summaries_of_the_chief_during_and_after_the_training(workspace: Workspace) -> None:
     workspace.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
     run = start(workspace, "custom_training_mnist", "-p", "epochs=3", script=WATCHED, shown=True)
     wait_until(lambda: 3 in losses(said(run, "worker.0")), GANG_SECONDS)

@@ -33,7 +33,7 @@ def fall(workspace: Workspace, framework: str, script: str, how: str) -> tuple[d
     return json.loads(workspace.run("status", run.id, "-o", "json").out)["cause"], card
 
 
-def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_others_say_of_it(
+def test_the_exception_of_one_tensorflow_worker_is_shown_without_the_errors_that_follow_in_the_others(
     workspace: Workspace,
 ) -> None:
     cause, card = fall(workspace, "tensorflow", "mirrored.py", "worker.1 graph")
@@ -48,7 +48,7 @@ def test_an_exception_in_one_worker_of_tensorflow_is_shown_without_what_the_othe
     assert re.search(rf"┃ 1\.worker\.0 (followed: ({gone})|was stopped)", card)
 
 
-def test_a_rank_of_torch_that_leaves_early_with_0_is_the_cause(workspace: Workspace) -> None:
+def test_a_rank_of_torch_that_exits_early_with_0_is_the_cause(workspace: Workspace) -> None:
     cause, card = fall(workspace, "torch", "gloo.py", "worker.1 leave")
     assert (cause["replica"], cause["reason"], cause["exit_code"]) == ("1.worker.1", "LeftEarly", 0)
     assert card.startswith("┃ Run 1 failed. First replica to exit: 1.worker.1, exit code 0; worker.0 failed ")

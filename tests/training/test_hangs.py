@@ -66,14 +66,14 @@ def train(workspace: Workspace, framework: str, script: str, words: str, spec: s
     return run
 
 
-def test_a_rank_of_torch_that_sleeps_keeps_the_others_in_all_reduce(workspace: Workspace) -> None:
+def test_a_sleeping_rank_of_torch_is_the_cause_of_a_hang_of_the_others_in_all_reduce(workspace: Workspace) -> None:
     run = train(workspace, "torch", TORCH, "", "roles: {worker: 2}\ntimeouts: {progress: 4s, grace: 1s}")
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "Hung")
     assert run.cause.exit.message.endswith("(script.py:7), worker.0 waits in all_reduce")
     assert "load_batch" in (run.trace_dir("worker.1") / STACKS).read_text()
 
 
-def test_the_replica_that_tensorflow_waits_for_in_vain_is_named(workspace: Workspace) -> None:
+def test_a_replica_that_tensorflow_waits_for_until_the_timeout_is_the_cause(workspace: Workspace) -> None:
     timeouts = "timeouts: {rendezvous: 5s, progress: never, grace: 1s}"
     run = train(workspace, "tensorflow", TENSORFLOW, "worker 1", f"roles: {{worker: 2}}\n{timeouts}")
     assert (str(run.cause.replica), run.cause.reason) == ("worker.1", "RendezvousTimeout")

@@ -77,7 +77,7 @@ def site() -> Iterator[Loopback]:
         yield site
 
 
-def test_a_download_that_is_cut_goes_on_at_that_byte(preparation: Preparation, site: Loopback) -> None:
+def test_a_download_that_is_cut_continues_at_the_same_byte(preparation: Preparation, site: Loopback) -> None:
     site.cut = 70_000
     printed = preparation.run("--url", site.url, "--sha256", hashlib.sha256(site.content).hexdigest())
     assert "the download was cut" in printed
@@ -85,7 +85,7 @@ def test_a_download_that_is_cut_goes_on_at_that_byte(preparation: Preparation, s
     assert preparation.fetched() == site.content
 
 
-def test_what_was_killed_goes_on_when_it_is_run_again_and_done_it_does_nothing(
+def test_a_killed_preparation_continues_when_it_runs_again_and_a_complete_one_does_nothing(
     preparation: Preparation, site: Loopback
 ) -> None:
     site.hold = 200_000
@@ -109,7 +109,9 @@ def test_what_was_killed_goes_on_when_it_is_run_again_and_done_it_does_nothing(
     assert (preparation.data / "vocabulary.json").stat() == numbered
 
 
-def test_a_file_that_changed_meanwhile_is_fetched_anew(preparation: Preparation, site: Loopback) -> None:
+def test_a_file_that_changed_on_the_server_is_downloaded_from_the_start(
+    preparation: Preparation, site: Loopback
+) -> None:
     preparation.data.mkdir()
     (preparation.data / "download.part").write_bytes(b"what it was before")
     (preparation.data / "download.version").write_text('"0"')
@@ -118,7 +120,7 @@ def test_a_file_that_changed_meanwhile_is_fetched_anew(preparation: Preparation,
     assert preparation.fetched() == site.content
 
 
-def test_a_part_that_is_already_all_of_it_changes_nothing(preparation: Preparation, site: Loopback) -> None:
+def test_a_partial_file_that_is_already_complete_is_used(preparation: Preparation, site: Loopback) -> None:
     preparation.data.mkdir()
     (preparation.data / "download.part").write_bytes(site.content)
     (preparation.data / "download.version").write_text(site.version)
@@ -126,14 +128,14 @@ def test_a_part_that_is_already_all_of_it_changes_nothing(preparation: Preparati
     assert preparation.fetched() == site.content
 
 
-def test_what_is_not_there_or_is_not_what_was_asked_for_is_refused(preparation: Preparation, site: Loopback) -> None:
+def test_a_missing_file_or_a_wrong_checksum_is_refused(preparation: Preparation, site: Loopback) -> None:
     assert "404" in preparation.run("--url", f"{site.url}.gone", code=1)
     printed = preparation.run("--url", site.url, "--sha256", "0" * 64, code=1)
     assert f"has the SHA-256 {hashlib.sha256(site.content).hexdigest()} and not 000" in printed
     assert list(preparation.data.iterdir()) == []
 
 
-def test_a_csv_that_lies_here_is_used_and_its_words_are_numbered(preparation: Preparation) -> None:
+def test_an_existing_csv_file_is_used_and_its_words_are_numbered(preparation: Preparation) -> None:
     (preparation.here / "github_issues.csv").write_bytes(make_csv())
     preparation.run("--issues", "1000")
     assert preparation.fetched() == make_csv()

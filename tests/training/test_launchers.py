@@ -68,7 +68,7 @@ def test_two_replicas_have_every_variable_of_torchrun_with_its_value(workspace: 
         assert {name: ours.get(name) for name in names} == {name: theirs[name] for name in names}
 
 
-def test_one_replica_trains_as_by_hand_without_a_rank(workspace: Workspace) -> None:
+def test_a_single_replica_trains_without_a_rank_as_without_drumline(workspace: Workspace) -> None:
     workspace.write("alone.py", ALONE)
     workspace.write(
         "drumline.yml", f"project: alone\nframework: torch\nwarm: false\nrun: {find_python('torch')} alone.py\n"

@@ -58,9 +58,7 @@ def own_addresses() -> list[str]:
 @pytest.mark.parametrize(
     ("template", "environment"), [("keras", "tensorflow"), ("torch", "torch"), ("jax", "jax")], ids=lambda each: each
 )
-def test_two_workers_train_as_one_where_no_other_process_reaches_them(
-    workspace: Workspace, template: str, environment: str
-) -> None:
+def test_two_workers_train_together_in_a_private_network(workspace: Workspace, template: str, environment: str) -> None:
     workspace.run("init", "--template", template, ".")
     spec = (workspace.project / "drumline.yml").read_text()
     python = find_python(environment)

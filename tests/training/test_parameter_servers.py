@@ -130,7 +130,7 @@ def rows(output: str) -> list[str]:
     return [name for line in re.findall(r"^rows \[(.*)\]$", output, re.MULTILINE) for name in line.split()]
 
 
-def test_digits_are_learned_on_parameter_servers_row_by_row_whichever_of_them_fails(workspace: Workspace) -> None:
+def test_the_parameter_server_example_learns_also_when_replicas_fail(workspace: Workspace) -> None:
     shutil.copytree(ROOT / "examples" / "parameter_server", workspace.project, dirs_exist_ok=True)
     workspace.write("staged.py", STAGED)
     spec = (workspace.project / "drumline.yml").read_text()
@@ -191,7 +191,7 @@ def test_digits_are_learned_on_parameter_servers_row_by_row_whichever_of_them_fa
     assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "summaries"}
 
 
-def test_titles_are_learned_from_issues_that_are_fetched_once_and_numbered_once(workspace: Workspace) -> None:
+def test_the_issue_summarization_example_downloads_and_prepares_its_data_once_and_learns(workspace: Workspace) -> None:
     shutil.copytree(ROOT / "examples" / "issue_summarization", workspace.project, dirs_exist_ok=True)
     spec = (workspace.project / "drumline.yml").read_text()
     made_up = run_alone(workspace, "import prepare, pathlib; prepare.prepare(pathlib.Path('.'))")

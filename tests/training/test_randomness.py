@@ -177,12 +177,14 @@ def scarce_cores(workspace: Workspace) -> None:
     workspace.cores = 2
 
 
-def test_torch_draws_anew_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
+def test_torch_draws_other_random_numbers_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
     python = copy_environment(find_python("torch"), tmp_path / "environment", live=LIVE)
     compare(workspace, python, "torch", TORCH, "warm: {import: [live]}")
 
 
-def test_tensorflow_and_keras_draw_anew_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
+def test_tensorflow_and_keras_draw_other_random_numbers_in_every_warm_replica(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     python = copy_environment(find_python("tensorflow"), tmp_path / "environment", live=LIVE_KERAS)
     compare(workspace, python, "tensorflow", TENSORFLOW, "warm: {import: [live]}")
 
@@ -200,7 +202,7 @@ def test_generators_that_a_package_makes_in_tensorflow_start_replicas_cold(
     assert notes(run) == {"cold: importing it starts a thread, which a fork would not have"}
 
 
-def test_jax_and_flax_draw_anew_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
+def test_jax_and_flax_draw_other_random_numbers_in_every_warm_replica(workspace: Workspace, tmp_path: Path) -> None:
     compare(workspace, find_python("jax"), "jax", JAX, JAX_CACHE.format(folder=tmp_path / "compiled"))
 
 

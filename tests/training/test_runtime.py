@@ -229,7 +229,7 @@ def test_keras_3_fits_evaluates_and_predicts_on_several_workers(workspace: Works
         assert "TF_USE_LEGACY_KERAS=1" in sentence
 
 
-def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(workspace: Workspace) -> None:
+def test_an_untested_version_of_keras_is_refused_with_the_alternatives(workspace: Workspace) -> None:
     for lines in train(workspace, UNKNOWN_KERAS).values():
         assert "SIGTERM is caught" in lines  # by TensorFlow, as it was asked
         (sentence,) = refusals(lines)
@@ -237,7 +237,9 @@ def test_a_keras_that_was_never_tested_is_refused_with_the_ways_out(workspace: W
         assert "install keras==3.15.1, or use tf-keras" in sentence
 
 
-def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(workspace: Workspace) -> None:
+def test_the_chief_coordinates_workers_and_ps_and_fit_of_keras_3_is_refused_with_parameter_servers(
+    workspace: Workspace,
+) -> None:
     listed = "tensorflow: {evaluator_in_cluster: true}"  # which no replica waits for all the same
     printed = train(workspace, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
     assert "ParameterServerStrategyV2 3" in printed["chief.0"]
@@ -249,7 +251,7 @@ def test_servers_serve_the_chief_coordinates_and_fit_of_keras_3_is_refused(works
     assert "_DefaultDistributionStrategy" in printed["evaluator.0"]
 
 
-def test_a_backup_of_tf_keras_goes_on_after_a_worker_was_killed(workspace: Workspace) -> None:
+def test_a_training_with_tf_keras_continues_from_its_backup_after_a_worker_was_killed(workspace: Workspace) -> None:
     printed = train(workspace, LEGACY, "roles: {worker: 2}\nrestart: 1\nenv: {TF_USE_LEGACY_KERAS: '1'}")
     first, second = ([line for line in lines if line.startswith("epoch")] for lines in printed.values())
     assert first == second
@@ -257,7 +259,7 @@ def test_a_backup_of_tf_keras_goes_on_after_a_worker_was_killed(workspace: Works
     assert first[-1].startswith("epoch 3: ")
 
 
-def test_a_backup_goes_on_where_it_ended_and_bears_one_that_was_cut_in_half(tmp_path: Path) -> None:
+def test_a_training_continues_from_its_last_complete_backup_if_a_later_one_is_incomplete(tmp_path: Path) -> None:
     env = {"PYTHONPATH": str(ROOT / "src"), "OUTPUT_DIR": str(tmp_path)}
     lines = run([str(find_python("tensorflow")), "-c", ALONE], tmp_path, env).splitlines()
     assert [line for line in lines if not line.startswith("resumed")] == [

@@ -100,7 +100,7 @@ def is_falling(values: dict[int, float]) -> bool:
         pytest.param("jax", "jax", READ_JAX, id="jax"),
     ],
 )
-def test_two_workers_train_as_one_and_go_on_where_they_ended(
+def test_two_workers_of_a_template_train_together_and_continue_from_their_checkpoint(
     workspace: Workspace,
     make_project: Callable[[str, str], Project],
     tmp_path: Path,
@@ -139,7 +139,7 @@ def test_two_workers_train_as_one_and_go_on_where_they_ended(
         assert ["gloo" in output.split("threads left: ")[1] for output in line.values()] == [False, False]
 
 
-def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
+def test_killed_workers_continue_from_the_last_saved_epoch(
     workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("keras", "tensorflow")
@@ -158,7 +158,7 @@ def test_killed_workers_go_on_from_the_last_epoch_that_was_saved(
     assert losses(line["worker.1"]) == second
 
 
-def test_a_chief_trains_with_workers_and_parameter_servers_while_an_evaluator_looks_on_or_alone(
+def test_the_template_with_parameter_servers_trains_with_all_roles_and_as_one_process(
     workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("ps", "tensorflow")

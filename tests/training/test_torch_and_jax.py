@@ -111,9 +111,7 @@ found = example.predict(dict(np.load("{output}/model.npz")), images)
 
 
 @pytest.mark.parametrize("example", [TORCH, JAX], ids=lambda example: example.folder)
-def test_two_workers_share_every_row_and_come_to_the_numbers_of_one_process(
-    workspace: Workspace, example: Example
-) -> None:
+def test_two_workers_share_the_rows_and_have_the_results_of_one_process(workspace: Workspace, example: Example) -> None:
     gone = "gloo" if example is TORCH else None
     script = WATCHED.format(script=example.script, watch=example.watch, threads=NAME_THREADS, gone=gone)
     trained = train(workspace, example.folder, example.environment, "-p", "epochs=2", script=script)

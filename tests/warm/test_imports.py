@@ -28,7 +28,7 @@ THREAD.start()
         ),
     ],
 )
-def test_what_a_fork_cannot_have_as_its_own_starts_replicas_cold(
+def test_packages_with_state_that_forks_would_share_start_replicas_cold(
     workspace: Workspace, tmp_path: Path, package: str, reason: str
 ) -> None:
     python, _ = make_environment(tmp_path, package=package)
@@ -39,7 +39,7 @@ def test_what_a_fork_cannot_have_as_its_own_starts_replicas_cold(
     assert run.log("worker.0") == b"True\n" or run.log("worker.0") != run.log("worker.1")
 
 
-def test_a_generator_from_which_a_package_drew_is_renewed(workspace: Workspace, tmp_path: Path) -> None:
+def test_a_random_generator_from_which_a_package_drew_is_seeded_again(workspace: Workspace, tmp_path: Path) -> None:
     package = "import random\nIT = random.Random()\nIT.random()\nDRAWN = IT.random"
     python, _ = make_environment(tmp_path, package=package)
     workspace.write("train.py", "import package; print(package.DRAWN())")
@@ -49,9 +49,7 @@ def test_a_generator_from_which_a_package_drew_is_renewed(workspace: Workspace, 
     assert run.log("worker.0") != run.log("worker.1")
 
 
-def test_what_a_package_does_when_its_objects_are_freed_is_done_at_the_end_of_each_replica(
-    workspace: Workspace, tmp_path: Path
-) -> None:
+def test_objects_of_a_package_are_freed_at_the_end_of_each_replica(workspace: Workspace, tmp_path: Path) -> None:
     file = tmp_path / "book"
     python, _ = make_environment(tmp_path, package=f"class Book:\n    file = open({str(file)!r}, 'a')\n")
     workspace.write("train.py", "import package; package.Book.file.write('a line\\n')")

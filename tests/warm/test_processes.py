@@ -59,7 +59,7 @@ def go(workspace: Workspace, code: int = 0) -> None:
     workspace.write("go.part", str(code)).rename(workspace.project / "go")
 
 
-def test_a_killed_warm_process_takes_no_replica_and_no_status_along(workspace: Workspace) -> None:
+def test_a_killed_warm_process_ends_no_replica_and_loses_no_exit_status(workspace: Workspace) -> None:
     run = start(workspace)
     before = only(workspace).pid
     kill_and_wait(before)
@@ -77,7 +77,7 @@ def test_a_killed_warm_process_takes_no_replica_and_no_status_along(workspace: W
     go(workspace)
 
 
-def test_a_warm_process_that_dies_while_it_imports_leaves_its_replicas_to_start_by_themselves(
+def test_replicas_start_cold_if_their_warm_process_dies_during_its_imports(
     workspace: Workspace,
 ) -> None:
     slow = workspace.project / "slow"
@@ -90,14 +90,14 @@ def test_a_warm_process_that_dies_while_it_imports_leaves_its_replicas_to_start_
     assert run.log("worker.0") == b"started\n"
 
 
-def test_what_cannot_be_imported_is_no_reason_to_fail(workspace: Workspace) -> None:
+def test_a_module_that_cannot_be_imported_starts_replicas_cold(workspace: Workspace) -> None:
     workspace.write("wait.py", "print('started')")
     run = workspace.train(f"run: {sys.executable} wait.py\nwarm: {{import: [no_such_module]}}")
     run.wait_for(Phase.FINISHED)
     assert notes(run) == {"cold: ModuleNotFoundError: No module named 'no_such_module'"}
 
 
-def test_a_killed_replica_is_named_and_its_children_go_with_it(workspace: Workspace) -> None:
+def test_a_killed_warm_replica_is_the_cause_and_its_children_are_ended(workspace: Workspace) -> None:
     run = start(workspace)
     os.kill(run.pid("worker.1"), signal.SIGKILL)
     run.wait_for(Phase.FAILED)
@@ -105,7 +105,7 @@ def test_a_killed_replica_is_named_and_its_children_go_with_it(workspace: Worksp
     assert not any(map(is_alive, workspace.numbers("children") + workspace.numbers("up")))
 
 
-def test_when_a_keeper_is_killed_nothing_of_its_replica_is_left(workspace: Workspace) -> None:
+def test_a_killed_keeper_of_a_warm_replica_leaves_no_process(workspace: Workspace) -> None:
     run = start(workspace)
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
@@ -115,7 +115,7 @@ def test_when_a_keeper_is_killed_nothing_of_its_replica_is_left(workspace: Works
     assert only(workspace).replicas == 2
 
 
-def test_a_supervisor_that_comes_back_finds_them(workspace: Workspace) -> None:
+def test_a_new_supervisor_adopts_warm_replicas(workspace: Workspace) -> None:
     run = start(workspace)
     run.kill_supervisor()
     assert workspace.run("supervise", run.id).code == 0
@@ -193,7 +193,7 @@ def test_a_warm_process_that_is_not_kept_ends_with_its_run(workspace: Workspace)
     wait_until(lambda: not list(warm_folder(workspace.home).iterdir()))
 
 
-def test_the_command_shows_and_ends_what_is_warm(workspace: Workspace) -> None:
+def test_drumline_warm_shows_and_stops_warm_processes(workspace: Workspace) -> None:
     run = start(workspace, warm="{import: [wave]}")
     (shown,) = json.loads(workspace.run("warm", "-o", "json").out)
     assert (shown["framework"], shown["modules"], shown["replicas"], shown["runs"]) == ("plain", ["wave"], 2, 1)
@@ -211,7 +211,7 @@ def test_the_command_shows_and_ends_what_is_warm(workspace: Workspace) -> None:
     assert workspace.run("warm").out.startswith("there is no warm process")
 
 
-def test_without_warm_nothing_is_warm(workspace: Workspace) -> None:
+def test_with_no_warm_a_run_starts_no_warm_process(workspace: Workspace) -> None:
     workspace.write("wait.py", "print('done')")
     workspace.write_spec(f"run: {sys.executable} wait.py\nwarm: true")
     answer = workspace.run("train", "-d", "--no-warm")
@@ -221,7 +221,7 @@ def test_without_warm_nothing_is_warm(workspace: Workspace) -> None:
     assert not warm_folder(workspace.home).exists()
 
 
-def test_a_limit_of_memory_is_kept(workspace: Workspace) -> None:
+def test_a_warm_replica_keeps_its_memory_limit(workspace: Workspace) -> None:
     if find_limits() is None:
         pytest.skip("no memory limit can be kept here")
     workspace.write("wait.py", "x = bytearray(200 << 20)")
@@ -233,7 +233,9 @@ def test_a_limit_of_memory_is_kept(workspace: Workspace) -> None:
 
 
 @pytest.mark.usefixtures("private_networks")
-def test_a_private_network_is_entered_by_the_replica_alone(workspace: Workspace, tmp_path: Path) -> None:
+def test_only_the_warm_replica_and_not_the_warm_process_enters_a_private_network(
+    workspace: Workspace, tmp_path: Path
+) -> None:
     python, _ = make_environment(tmp_path, tensorflow="")
     run = peers(workspace, network=PRIVATE, python=str(python))
     assert notes(run) == {"warm"}
@@ -253,7 +255,7 @@ def test_another_user_has_a_warm_process_of_their_own(workspace: Workspace, stra
     run.wait_for(Phase.FINISHED)
 
 
-def test_memory_that_is_shared_is_not_counted_twice(workspace: Workspace, tmp_path: Path) -> None:
+def test_memory_that_warm_replicas_share_is_counted_once(workspace: Workspace, tmp_path: Path) -> None:
     python, _ = make_environment(tmp_path, heavy="HELD = bytearray(b'x') * (300 << 20)")
     workspace.write("wait.py", SCRIPT)
     run = workspace.train(f"""

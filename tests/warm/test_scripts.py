@@ -39,7 +39,7 @@ SHELLS = [("sh", "-c"), ("bash", "-ec")]
 
 
 @pytest.mark.parametrize("shell", [(), *SHELLS], ids=" ".join)
-def test_every_script_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
+def test_every_script_behaves_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
     commands = {name: _in_shell(shell, f"{_stem(name)}.py", "--lr", "0.1") for name in SCRIPTS}
     cold, _ = _run_all(tmp_path, commands, warm=False)
     warm, notes = _run_all(tmp_path, commands, warm=True)
@@ -55,7 +55,7 @@ def test_every_script_is_the_same_warm_and_cold(tmp_path: Path, shell: tuple[str
     }
 
 
-def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) -> None:
+def test_every_form_of_a_command_behaves_the_same_warm_and_cold(tmp_path: Path) -> None:
     commands = {
         "dot": ("./see_path.py",),
         "below": ("./sub/../see_path.py", "a b"),
@@ -79,7 +79,7 @@ def test_every_way_to_name_a_script_is_the_same_warm_and_cold(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
-def test_every_shell_command_that_only_starts_python_is_the_same_warm_and_cold(
+def test_every_shell_command_that_only_starts_python_behaves_the_same_warm_and_cold(
     tmp_path: Path, shell: tuple[str, ...]
 ) -> None:
     python = shlex.quote(sys.executable)
@@ -114,7 +114,7 @@ def test_every_shell_command_that_only_starts_python_is_the_same_warm_and_cold(
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
 @pytest.mark.parametrize("to_group", [True, False], ids=["group", "process"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGSEGV, signal.SIGRTMIN])
-def test_a_signal_ends_a_replica_in_a_shell_the_same_warm_and_cold(
+def test_a_signal_to_a_replica_in_a_shell_has_the_same_effect_warm_and_cold(
     tmp_path: Path, shell: tuple[str, ...], number: signal.Signals, *, to_group: bool
 ) -> None:
     scripts = {
@@ -130,9 +130,7 @@ def test_a_signal_ends_a_replica_in_a_shell_the_same_warm_and_cold(
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=" ".join)
-def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and_cold(
-    tmp_path: Path, shell: tuple[str, ...]
-) -> None:
+def test_a_script_in_a_shell_that_saves_on_term_does_so_warm_and_cold(tmp_path: Path, shell: tuple[str, ...]) -> None:
     scripts = {
         "saves": """
             import os, pathlib, signal
@@ -162,7 +160,7 @@ def test_a_script_in_a_shell_that_saves_when_it_is_asked_to_end_does_so_warm_and
         (("see_path.py",), {"PYTHONPATH": "{own}"}, "there is a sitecustomize, {own}/sitecustomize.py"),
     ],
 )
-def test_what_cannot_be_the_same_is_started_by_itself(
+def test_a_command_that_would_behave_differently_starts_cold(
     tmp_path: Path, command: tuple[str, ...], env: dict[str, str], reason: str
 ) -> None:
     own = tmp_path / "own"

@@ -89,7 +89,7 @@ def test_a_warm_process_that_serves_two_runs_gives_each_its_own_secret_and_keeps
     assert not holds(warm, SECRET[::-1])
 
 
-def test_a_variable_with_the_name_of_a_secret_is_left_out_too(workspace: Workspace) -> None:
+def test_variables_with_names_of_secrets_are_not_in_a_warm_process(workspace: Workspace) -> None:
     env = {"WANDB_API_KEY": SECRET, "AWS_SECRET_ACCESS_KEY": SECRET, "GITHUB_TOKEN": SECRET, "DB_PASSWORD": SECRET}
     run, seen = train(workspace, f"run: {sys.executable} show.py\nwarm: true", env)
     assert note(run) == "warm"
@@ -97,7 +97,9 @@ def test_a_variable_with_the_name_of_a_secret_is_left_out_too(workspace: Workspa
     assert not holds(only(workspace).pid, SECRET)
 
 
-def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are_secrets(workspace: Workspace) -> None:
+def test_with_secrets_the_modules_of_the_spec_are_imported_by_the_replica_and_not_by_the_warm_process(
+    workspace: Workspace,
+) -> None:
     modules = workspace.project / "modules"
     modules.mkdir()
     (modules / "curious.py").write_text("import os\nSEEN = os.environ.get('TOKEN')\n")
@@ -111,7 +113,7 @@ def test_a_module_that_the_spec_names_is_imported_by_the_replica_where_there_are
 
 
 @pytest.mark.parametrize("name", ["TF_XLA_FLAGS", "PYTHONPATH", "LD_PRELOAD_PATH"])
-def test_a_secret_that_an_import_reads_is_no_reason_to_have_it_in_a_warm_process(tmp_path: Path, name: str) -> None:
+def test_a_replica_starts_cold_if_an_import_may_read_a_secret(tmp_path: Path, name: str) -> None:
     (tmp_path / "train.py").write_text("import tensorflow\n")
     kind = WarmSettings("tensorflow", (), 600.0, frozenset(), frozenset({name}))
     with pytest.raises(NotWarm, match=f"{name} is a secret, and may be read when tensorflow is imported"):
