@@ -36,7 +36,10 @@ class KubernetesEngine:
         return place(plan, attempt=0)
 
     async def reach(self, plan: Plan) -> tuple[Plan, Sequence[str]]:
-        """Check the project, the builder and the cluster; return the plan with context, namespace and image name."""
+        """Check the project, the builder and the cluster; return the plan with context, namespace and image name.
+
+        Also return warnings about the project.
+        """
         with needed_by("kubernetes", "kubernetes"):
             from drumline.engine.kubernetes.permissions import check_cluster  # noqa: PLC0415 - loads lightkube
 
@@ -55,7 +58,7 @@ class KubernetesEngine:
         return render(objects(plan, launches, self._packed(plan).contents), form)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Yield what an API server would refuse or an operator would do differently, then warnings."""
+        """Yield a problem for what the cluster would refuse or an operator would do differently, then warnings."""
         from drumline.engine.kubernetes.validate import find_problems, find_warnings  # noqa: PLC0415
 
         yield from map(Problem, find_problems(plan, launches))
@@ -64,7 +67,7 @@ class KubernetesEngine:
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
-        """Connect to the cluster and watch the run's pods."""
+        """Yield the session of a run, which watches its pods; disconnect from the cluster at the end of the block."""
         from drumline.engine.kubernetes.session import ClusterSession  # noqa: PLC0415 - not needed to place
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
@@ -76,7 +79,7 @@ class KubernetesEngine:
             await session.disconnect()
 
     def diagnose(self, target: DoctorTarget) -> Iterable[DoctorCheck]:
-        """Examine the cluster."""
+        """Return the checks of the cluster."""
         with needed_by("kubernetes", "kubernetes"):
             from drumline.engine.kubernetes.doctor import diagnose  # noqa: PLC0415 - few commands need it
 
@@ -90,13 +93,13 @@ class KubernetesEngine:
         return ClusterOutput(run_output)
 
     def describe_output(self, run_output: RunOutput) -> str:
-        """Return where the output is."""
+        """Return a text about where the output is and how to keep or fetch it."""
         from drumline.engine.kubernetes.claims import describe_output  # noqa: PLC0415 - few commands need it
 
         return describe_output(run_output.plan)
 
     def remains(self, run_output: RunOutput) -> Iterator[str]:
-        """Yield what stays when the run is removed."""
+        """Yield a sentence about each claim that stays when the run is removed."""
         from drumline.engine.kubernetes.claims import describe_kept_claims  # noqa: PLC0415 - few commands need it
 
         return describe_kept_claims(run_output.plan)

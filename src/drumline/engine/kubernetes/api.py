@@ -1,7 +1,7 @@
 """A cluster's API server: objects of any kind as plain dicts, logs as bytes.
 
-Every call is retried while the server does not answer, up to a timeout. What a retry cannot change is raised as a
-RefusedError.
+Every call is retried while the server does not answer, up to a timeout. An error that a retry cannot resolve is raised
+as RefusedError.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _PAGE = 500
 _LONGEST_LINE_BYTES = 8 << 20  # of a watch: an object has no more than a few MiB
 _LARGEST_RAW_BYTES = 8 << 20
 _OTHER_UID = "UID in precondition"
-_WATCH_SECONDS = 290  # then the server ends it; proxies cut longer ones off
+_WATCH_SECONDS = 290  # after this time the server ends a watch; proxies may cut longer ones
 
 
 class Change(Record):
-    """A change that a watch reports: `LISTED` has all objects, and comes first and after each gap; others have one."""
+    """A change that a watch reports. `LISTED` comes first and after lost changes, with all objects; others have one."""
 
     what: str  # LISTED, ADDED, MODIFIED or DELETED
     objects: tuple[Object, ...]
@@ -83,7 +83,7 @@ class Api:
             return await self._existing(kind, name_of(an_object))
 
     async def _existing(self, kind: str, name: str) -> Object:
-        """Read an object that exists; list its kind where reading is not allowed."""
+        """Return an object that exists: read it, or if the user may not read it, list objects of its name."""
         try:
             return await self.read(kind, name)
         except RefusedError as error:
@@ -101,7 +101,7 @@ class Api:
     async def delete(
         self, kind: str, name: str, *, grace_seconds: float | None = None, uid: str = "", policy: str = "Background"
     ) -> bool:
-        """Delete an object, if it exists and has this uid; return whether it did."""
+        """Delete an object if it exists and, if `uid` is not empty, has this uid; return whether it was deleted."""
         body: Object = {"propagationPolicy": policy}
         if grace_seconds is not None:
             body["gracePeriodSeconds"] = max(0, round(grace_seconds))
@@ -134,11 +134,11 @@ class Api:
             raise
 
     async def list(self, kind: str, selector: str = "", *, fields: str = "") -> Objects:
-        """Return all objects of a kind with these labels."""
+        """Return all objects of a kind that match a label selector and a field selector."""
         return (await self._list(kind, selector, fields))[0]
 
     async def list_everywhere(self, kind: str, accept: Accept) -> Objects:
-        """Return the objects of a kind in all namespaces that `accept` returns."""
+        """Return the objects of a kind in all namespaces, each as `accept` returns it; None leaves an object out."""
         return (await self._list(kind, "", "", accept=accept, path=path_of(kind, "")))[0]
 
     async def raw_get(self, path: str, **params: str) -> Object:
@@ -152,7 +152,7 @@ class Api:
 
         An interrupted watch resumes; where the server no longer has that version, all objects are listed again.
         `accept` returns an object, the parts of it that are needed, or None to leave it out.
-        Raise RefusedError for what a retry cannot change.
+        Raise RefusedError for an error that a retry cannot resolve.
         """
         version, pause = "", Backoff()
         while True:
@@ -232,7 +232,7 @@ class Api:
                 yield self._read_event(line, what)
 
     def _read_event(self, line: bytes, what: str) -> tuple[str, Object]:
-        """Return the kind of change and the object of a line of a watch."""
+        """Return the kind of change and the object in one line of a watch; raise its error if it reports one."""
         try:
             event = mapping(json.loads(line))
         except (ValueError, RecursionError):
@@ -258,7 +258,10 @@ async def open_api(
     kubeconfig: str | None = None,
     timeout_seconds: float = COMMAND_TIMEOUT_SECONDS,
 ) -> AsyncIterator[Api]:
-    """Open a namespace of a cluster: of this context, else as `kubectl` would choose; nothing is sent yet."""
+    """Yield the API of a namespace of a cluster; nothing is sent yet.
+
+    By default, context and namespace are those that `kubectl` would choose.
+    """
     client, where = open_client(context, namespace, kubeconfig)
     async with client:
         yield Api(client, where, timeout_seconds=timeout_seconds)

@@ -75,7 +75,7 @@ def refusal(status: int, answer: Mapping[str, Any], where: ApiLocation, what: st
 
 
 def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
-    """Return whether a node, not the server, does not know a pod: the pod or the kubelet has just started."""
+    """Return whether a 404 is from a node, not from the server: then the pod or the kubelet has just started."""
     causes = mappings(mapping(answer.get("details")).get("causes"))
     return status == 404 and any(each.get("reason") == "UnexpectedServerResponse" for each in causes)
 

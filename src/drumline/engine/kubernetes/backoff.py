@@ -21,7 +21,7 @@ class Backoff:
         self.reset()
 
     def reset(self) -> None:
-        """Start over: the last request was answered."""
+        """Begin again with the first delay, since the last request was answered."""
         self._since: float | None = None
         self._next = self._first
 
@@ -32,7 +32,10 @@ class Backoff:
         return seconds
 
     async def wait(self, error: EngineError) -> None:
-        """Wait before a retry, as long as the server asked for; raise the error if it is final or time is up."""
+        """Wait before a retry, for the time that the server requests if any; raise the error if it is final.
+
+        Also raise it if the timeout is over.
+        """
         now = asyncio.get_running_loop().time()
         self._since = now if self._since is None else self._since
         if not isinstance(error, UnreachableError) or now - self._since >= self._timeout_seconds:

@@ -1,4 +1,4 @@
-"""Whether all replicas fit on the nodes of a cluster: their capacity minus the requests of other pods."""
+"""Compute whether all replicas fit on the nodes of a cluster: their capacity minus the requests of other pods."""
 
 from __future__ import annotations
 
@@ -83,9 +83,12 @@ def eligible_nodes(
     return found
 
 
-def find_unplaced(wanted: Mapping[ReplicaId, Amount], room: Mapping[str, Amount]) -> list[ReplicaId]:
-    """Place the largest first, each where the least is left; return the replicas that do not fit."""
-    left = dict(room)
+def find_unplaced(wanted: Mapping[ReplicaId, Amount], nodes: Mapping[str, Amount]) -> list[ReplicaId]:
+    """Return the replicas that do not fit on nodes with these resources, after a simulated placement.
+
+    Replicas with the largest requests are placed first, each on the node with the least free resources that suffice.
+    """
+    left = dict(nodes)
     unplaced = []
     for replica in sorted(wanted, key=lambda each: _weight(wanted[each]), reverse=True):
         amount = wanted[replica]

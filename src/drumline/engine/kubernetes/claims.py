@@ -11,7 +11,7 @@ from drumline.plan.types import Plan
 
 
 def describe_output(plan: Plan) -> str:
-    """Return where the output is."""
+    """Return a text about where the output is and how to keep or fetch it."""
     claim, folder = output_claim(plan), place_helper(plan).output_dir
     if claim is None:
         return f"{folder} in the pods, deleted with them: `engine.{plan.engine}.output` keeps it"

@@ -27,12 +27,12 @@ from drumline.run.incarnation import Incarnation
 T = TypeVar("T")
 
 _KILL = ("/bin/sh", "-c", "kill -KILL -1")  # every process of the pod but this one
-_HURRY_SECONDS = 30.0  # for a server that does not answer
+_HURRY_SECONDS = 30.0  # the time limit for killing the processes of a pod
 _REFUSED_SECONDS = 10.0  # before a refused request is repeated
 
 
 class ClusterClient:
-    """The requests of one session: each method is a coroutine that returns the result."""
+    """Sends the requests of one session to the cluster."""
 
     def __init__(self, api: Api, plan: Plan, folder: Path, warn: Callable[[str], None]) -> None:
         self._api = api
@@ -63,7 +63,7 @@ class ClusterClient:
         return pod if await self.ownership.recognize(pod) else None
 
     async def find_unsubmitted(self, plan: Plan, launches: Sequence[Launch]) -> Sequence[Launch]:
-        """Return the launches that have no Job yet; with an operator, all."""
+        """Return the launches that have no Job yet; with an operator, return all launches."""
         if self.operator:
             return launches
         there = {name_of(each) for each in await self.ownership.list("Job")}
@@ -74,7 +74,7 @@ class ClusterClient:
     ) -> None:
         """Submit the launches, except those with a Job in `unwanted`.
 
-        `has_ended_replica`: a replica of the attempt has ended, so that the others must not wait for its name.
+        `has_ended_replica` is whether a replica of the attempt has ended: then the others must not wait for its name.
         """
         if awaits_names(plan) and (has_ended_replica or launches[0].attempt):
             await self.objects.mark_ended_replica(has_ended_replica=has_ended_replica)
@@ -90,9 +90,9 @@ class ClusterClient:
         await self.objects.create([job], lambda job: job["metadata"]["name"] not in unwanted)
 
     async def release_waiting(self) -> None:
-        """Tell pods to stop waiting for names; kubelets pass that on within about a minute.
+        """Let pods stop waiting for names; kubelets copy this into the pods within about a minute.
 
-        Where the permission is missing, pods wait until the start timeout.
+        Without the permission for this, pods wait until the start timeout.
         """
         with suppress(RefusedError):
             await self.objects.mark_ended_replica(has_ended_replica=True)
@@ -112,7 +112,7 @@ class ClusterClient:
 
         pause = Backoff(_HURRY_SECONDS)
         await asyncio.sleep(grace_seconds)
-        with suppress(DrumlineError, TimeoutError):  # where that is not possible, the longer grace applies
+        with suppress(DrumlineError, TimeoutError):  # if this is not possible, the longer grace applies
             while True:
                 try:
                     async with asyncio.timeout(_HURRY_SECONDS):
@@ -122,13 +122,13 @@ class ClusterClient:
                 else:
                     return
 
-    async def delete_controller(self, incarnation: Incarnation, maker: str | None) -> bool | None:
-        """Delete the Job of an incarnation that has no pod; return whether there was one.
+    async def delete_controller(self, incarnation: Incarnation, job: str | None) -> bool | None:
+        """Delete the Job with this name, of an incarnation that has no pod; return whether it existed.
 
-        Return None if it has a pod by now, which the watch reports.
+        Return None if the incarnation has a pod by now, which the watch reports.
         """
-        was_there = await self.ownership.delete("Job", maker) if maker else False
-        return None if await self.find_pods([incarnation]) else was_there
+        existed = await self.ownership.delete("Job", job) if job else False
+        return None if await self.find_pods([incarnation]) else existed
 
     async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
         """Return the incarnations that have a pod."""

@@ -42,9 +42,10 @@ _KEEPALIVE = [
 def open_client(
     context: str | None, namespace: str | None, kubeconfig: str | None = None
 ) -> tuple[httpx2.AsyncClient, ApiLocation]:
-    """Return a client for the cluster of this context, else as `kubectl` would choose; nothing is sent yet.
+    """Return a client for a cluster, and its location; nothing is sent yet.
 
-    A `kubeconfig` replaces KUBECONFIG: contexts of two files often have the same name, so a run keeps its own.
+    By default, context and namespace are those that `kubectl` would choose. `kubeconfig` is used instead of KUBECONFIG:
+    contexts of two files often have the same name, so a run records the value at its launch.
     """
     environ = {**os.environ, "KUBECONFIG": kubeconfig} if kubeconfig else os.environ
     try:
@@ -142,11 +143,11 @@ def _files(environ: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _user(user: User) -> User:
-    """Return the user; a `v1` credential command is run as `v1beta1`, which lightkube supports."""
+    """Return the user with a credential command that lightkube supports: `v1` is replaced by `v1beta1`."""
     command = user.exec
     if command is None or command.apiVersion != f"{_EXEC_API}/v1":
         return user
     asked = f'{{"apiVersion":"{command.apiVersion}","kind":"ExecCredential","spec":{{"interactive":false}}}}'
     env = [*(command.env or ()), NameValue("KUBERNETES_EXEC_INFO", asked)]
-    spoken = UserExec(apiVersion=f"{_EXEC_API}/v1beta1", command=command.command, env=env, args=command.args)
-    return User(exec=spoken)
+    supported = UserExec(apiVersion=f"{_EXEC_API}/v1beta1", command=command.command, env=env, args=command.args)
+    return User(exec=supported)

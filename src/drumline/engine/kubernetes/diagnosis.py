@@ -70,7 +70,10 @@ def _is_default(storage_class: Mapping[str, Any]) -> bool:
 
 
 def check_capacity(nodes: Sequence[capacity.Node], plan: Plan | None, *, seen: bool = True) -> DoctorCheck:
-    """Check that all replicas fit on the nodes, empty and as they are; `seen`: the pods of others are known."""
+    """Check that all replicas fit on the nodes, if the nodes were empty, and with their current pods.
+
+    `seen` is whether the pods of others are known.
+    """
     if not nodes:
         return DoctorCheck("room", MISSING, "no node accepts these pods", "check `node_selector` and `tolerations`")
     most = max(nodes, key=lambda node: (node.free.gpus, node.free.cpus))

@@ -28,7 +28,7 @@ _INSTALL = {
 
 
 def diagnose(target: DoctorTarget) -> list[DoctorCheck]:
-    """Return the state of the cluster; what needs a permission that no run needs is reported as unsure."""
+    """Return the checks of the cluster; one that the user may not make, and that no run needs, becomes a note."""
     return asyncio.run(_diagnose(target))
 
 
@@ -142,7 +142,7 @@ async def _room(api: Api, plan: Plan | None, cluster: Cluster) -> DoctorCheck:
     except RefusedError:
         return DoctorCheck("room", NOTE, "you may not list nodes")
     try:
-        pods: Objects | None = await api.list_everywhere("Pod", _accept_asked)
+        pods: Objects | None = await api.list_everywhere("Pod", _keep_requests)
     except RefusedError:
         pods = None
     tolerations = [to_dict(each) for each in cluster.tolerations]
@@ -165,8 +165,8 @@ async def _policies(api: Api, *, needed: bool) -> DoctorCheck:
     return diagnosis.check_policies(map(name_of, mappings(answer.get("items"))), needed=needed)
 
 
-async def _accept_asked(pod: Object) -> Object | None:
-    """Return the parts of a pod that say which resources it takes from its node."""
+async def _keep_requests(pod: Object) -> Object | None:
+    """Return the parts of a pod with the resources that it takes from its node; None if it has no node."""
     spec = mapping(pod.get("spec"))
     kept = {key: spec.get(key) for key in ("nodeName", "containers", "initContainers")}
     if not kept["nodeName"]:

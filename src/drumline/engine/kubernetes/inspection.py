@@ -25,7 +25,7 @@ from drumline.plan.types import Plan, Resources
 CONTAINER = pods.REPLICA
 INSPECTS = f"{names.PREFIX}/inspects"
 _TOKEN = f"{names.PREFIX}/token"
-_LONGEST_SECONDS = 8 * 3600  # of a pod that no client connects to, because it was killed
+_LONGEST_SECONDS = 8 * 3600  # after which a pod ends even if its client was killed
 _HEARTBEAT_SECONDS = 20.0  # so that proxies do not close the connection
 _START_SECONDS = 180.0
 _OVER = ("Succeeded", "Failed")
@@ -37,7 +37,7 @@ _HOLD_OPEN = ("sh", "-c", "while read -r beat; do :; done; kill -TERM 1; kill -K
 
 
 def _inspection_pod(plan: Plan, unique: str, token: str) -> Object:
-    """Return the pod; it has no labels of the run, so that it does not count as one of its pods.
+    """Return the inspection pod; it has no labels of the run, so that it does not count as a pod of the run.
 
     The token distinguishes it from a pod that another user has created under its name.
     """
@@ -62,7 +62,7 @@ def _inspection_pod(plan: Plan, unique: str, token: str) -> Object:
 
 
 def require_claims(plan: Plan) -> list[str]:
-    """Return the claims of the run; raise InputError if it has none."""
+    """Return the names of the claims of the run; raise InputError if it has none."""
     found = list(names.claims(plan))
     if not found:
         raise InputError(

@@ -19,8 +19,8 @@ _MOMENT_NS = 250_000_000  # lines within this time share a mark
 class LogFile:
     """Appends new pieces to a log and stores the cursor.
 
-    The log is written before its cursor: what a killed supervisor had appended in between is written again at the same
-    offset. Marks have the times at which the pod wrote the lines.
+    The log is written before its cursor: bytes that a supervisor appended before it was killed, without storing the
+    cursor, are written again at the same offset. Marks are the times at which the pod wrote the lines, with offsets.
     """
 
     def __init__(self, path: Path) -> None:

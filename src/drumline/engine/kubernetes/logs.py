@@ -19,9 +19,9 @@ from drumline.record import Record
 MOST_FOLLOWED = 256
 _MOST_ASKED = 16
 _NOT_NOW = 400  # the container or the kubelet has not started
-_LONGEST_ASKED_SECONDS = 30.0  # by an overloaded server
+_LONGEST_ASKED_SECONDS = 30.0  # the longest delay that an overloaded server can request
 _IS_REMOVED = "rpc error: code = NotFound"  # the container was removed after its log had been read
-_MOST_ERRORS = 6  # errors of a kubelet, before it is given up
+_MOST_ERRORS = 6  # errors of a kubelet, after which a log is given up
 LONGEST_FINISH_SECONDS = 600.0
 _BACKLOG_BYTES = 1 << 20  # by default a kubelet rotates a log at ten times as much
 
@@ -46,10 +46,10 @@ class _Source:
         self.backoff = Backoff(first=delays.first_seconds, longest=delays.longest_seconds)
         self.over = asyncio.Event()  # the container has ended
         self.is_whole = False  # the copy is complete, as of the last read
-        self.trouble = ""  # why it is not, if known
+        self.trouble = ""  # why the copy is incomplete, if known
 
     async def pause(self, *, at_least: float = 0.0) -> None:
-        """Wait before the next try, longer each time, and no longer than until the container ends."""
+        """Wait before the next try, longer each time; stop waiting when the container ends."""
         seconds = max(at_least, self.backoff.next_seconds())
         if self.over.is_set():
             await asyncio.sleep(seconds)
@@ -109,7 +109,7 @@ class LogCollector:
         errors = 0
         ended_at: Cursor | None = None  # where a read ended
         while True:
-            is_last = source.over.is_set()  # what is read after this is complete
+            is_last = source.over.is_set()  # then a read that begins now gets the whole log
             is_followed = not is_last and self._free > 0
             try:
                 if not is_followed:
@@ -124,7 +124,7 @@ class LogCollector:
                 source.trouble = error.message
                 errors += is_last
                 if is_last and (error.status != _NOT_NOW or errors >= _MOST_ERRORS):
-                    return  # it is gone, or may not be read
+                    return  # the log is gone, or may not be read
                 await source.pause()
             except (OSError, DrumlineError) as error:  # such as a full disk; the same bytes are read again
                 source.trouble = str(error)
@@ -141,7 +141,7 @@ class LogCollector:
                 errors += is_last and bool(kubelet_error)
                 if is_last and ((is_same and not kubelet_error) or errors >= _MOST_ERRORS):
                     return
-                # It was cut off without an error, or has ended.
+                # The stream was cut without an error, or has ended.
                 await source.pause(at_least=0.0 if self._free or is_last else self._delays.ask_seconds)
 
     async def _follow(self, source: _Source) -> str:
@@ -171,10 +171,10 @@ class LogCollector:
 async def _until_silence(
     chunks: AsyncIterator[bytes], seconds: float, is_ahead: Callable[[], bool]
 ) -> AsyncIterator[bytes]:
-    """Yield the chunks; raise UnreachableError after a silence that follows many new bytes.
+    """Yield the chunks; raise UnreachableError if none comes for `seconds` after many new bytes.
 
-    A kubelet that rotates a log while it still sends the old file stays with that file until the next rotation. A new
-    request reads the new file.
+    `is_ahead` returns whether there were new bytes. A kubelet that rotates a log while it still sends the old file
+    continues with that file until the next rotation. A new request reads the new file.
     """
     brought = 0
     while True:

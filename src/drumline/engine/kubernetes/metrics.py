@@ -20,7 +20,7 @@ _MOST_MEMORY_BYTES = 1 << 60
 
 
 class UsageSample(Record):
-    """What a pod's main container uses at a time; None is unknown."""
+    """The resources that a pod's main container uses at a time; None is unknown."""
 
     pod: str
     at: float  # UTC
@@ -38,7 +38,7 @@ class MetricsSource:
         self._asks_kubelets = False
 
     async def read(self, pods: Mapping[str, str]) -> list[UsageSample]:
-        """Return the usage of these pods, given with their nodes; empty if no source answers."""
+        """Return the usage of these pods, a mapping from pod to node; empty if no source answers."""
         for _ in range(2):
             try:
                 async with asyncio.timeout(_ANSWER_SECONDS):

@@ -1,7 +1,7 @@
 """Create and delete a run's objects in the cluster; idempotent.
 
-Objects are known by their names. The objects that a run shares are created once, and the owner is marked when they are
-complete, so that a later supervisor does not need the project's files.
+Objects are found by their names. The objects that all attempts of a run share are created once. When they are complete
+the owner gets a mark, so that a later supervisor does not need the project's files.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RunObjects:
         code, (owner, *others) = await asyncio.to_thread(make)
         if not has_owner:
             await self._ownership.create_owner(owner)
-        # ConfigMaps of a supervisor that did not finish this may have another content.
+        # ConfigMaps of a supervisor that did not finish this may have different content.
         carried = {name_of(each) for each in others if each["kind"] == "ConfigMap"}
         for each in await self._ownership.list("ConfigMap"):
             if name_of(each) in carried:
@@ -117,7 +117,7 @@ class RunObjects:
         await self._api.patch("ConfigMap", names.base(self._plan), mark)
 
     async def remove(self) -> bool:
-        """Delete the run's objects except claims; return False if some are not deleted within a minute."""
+        """Delete the run's objects except claims; return False if some are left and none ends for a minute."""
         for kind in self._operated:  # with the objects that the operator made
             for each in await self._ownership.list(kind):
                 uid = each["metadata"]["uid"]

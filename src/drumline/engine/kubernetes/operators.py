@@ -1,4 +1,4 @@
-"""The object that an operator makes pods from: a JobSet or a TFJob.
+"""The object from which an operator creates pods: a JobSet or a TFJob.
 
 An operator deletes pods after success or failure. A JobSet also restarts all pods, within its limit: that is the next
 attempt, for which nothing is created. Deleting a single pod would cause a restart, so replicas are stopped by deleting
@@ -48,7 +48,7 @@ class Operator:
                 await self._objects.create(made, lambda _: True)
 
     async def stop(self, attempt: int, *, may_wait: bool) -> bool:
-        """End an attempt; return False if the operator ended it, which gets time to if `may_wait`."""
+        """End an attempt; return False if the operator ended it. With `may_wait`, give the operator time to do so."""
         async with self._lock:
             deadline = _now() + (_OPERATOR_SECONDS if may_wait else 0.0)
             while there := await self._latest(attempt):
@@ -80,7 +80,7 @@ class Operator:
         return bool(await self._api.list("Service", fields=f"metadata.name={name}"))
 
     async def _restarts_as(self, there: Object, attempt: int) -> bool:
-        """Return whether an object is in this attempt, or restarts as it."""
+        """Return whether an object is in this attempt, or restarts as this attempt in time."""
         deadline = _now() + _OPERATOR_SECONDS
         while _attempt(there) < attempt:
             if _is_over(there) or self._kind != "JobSet" or _now() >= deadline:

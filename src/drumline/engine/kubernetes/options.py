@@ -20,7 +20,7 @@ Label = Annotated[
     str,
     matching(
         r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$",
-        "a name of at most 63 small letters, digits and `-`, that begins and ends with one of the former",
+        "a name of at most 63 small letters, digits and `-`, that begins and ends with a letter or a digit",
     ),
 ]
 LabelKey = Annotated[
@@ -70,7 +70,7 @@ class KubernetesOptions(Block, frozen=True):
         Literal["single", "indexed"], Meta(description="A Job for each replica, or an indexed one for each role")
     ] = "single"
     output: Annotated[Volume | None, Meta(description="Where OUTPUT_DIR is; by default in the pods")] = None
-    code: Annotated[bool, Meta(description="Carry the project's folder into the pods")] = True
+    code: Annotated[bool, Meta(description="Copy the project's folder into the pods")] = True
     node_selector: dict[LabelKey, LabelValue] = {}
     tolerations: tuple[Toleration, ...] = ()
     priority_class: ObjectName | None = None
@@ -84,9 +84,7 @@ class KubernetesOptions(Block, frozen=True):
         Annotated[int, Meta(ge=0, le=2**31 - 1)] | None,
         Meta(description="The user id that the pods run as; by default that of the image"),
     ] = None
-    lost: Annotated[Seconds, Meta(description="How long a node that the cluster does not hear from keeps its pods")] = (
-        60.0
-    )
+    lost: Annotated[Seconds, Meta(description="How long pods stay on a node that does not answer")] = 60.0
     network_policy: Annotated[bool, Meta(description="Only the run's own pods reach its ports")] = True
     pod: Annotated[dict[str, Any], Meta(description="A merge patch for the spec of every pod")] = {}
 
@@ -94,10 +92,10 @@ class KubernetesOptions(Block, frozen=True):
 Options = KubernetesOptions
 FLAGS = (
     Flag("context", "NAME", "The kubeconfig's context, instead of the spec's.", "clusters"),
-    Flag("namespace", "NAME", "The cluster's namespace, likewise.", "clusters", letter="n"),
+    Flag("namespace", "NAME", "The cluster's namespace, instead of the spec's.", "clusters", letter="n"),
 )
 
-_SHARED = "kubernetes"  # its block is used where the others have none
+_SHARED = "kubernetes"  # its block is used for an engine without its own block
 _OPERATED = ("jobset", "tfjob")  # an operator restarts all replicas together
 
 

@@ -2,8 +2,8 @@
 
 Every user of a namespace can write names, labels and owner references, and can create an object before drumline does.
 So each object of a run has a mark: a digest of its kind and name with a key that is only in the run's folder. The uids
-of the owner, of controllers and of pods are recorded as well, so that they are known after a deletion, and a pod that
-another user has a Job adopt does not count as the Job's own.
+of the owner, of controllers and of pods are recorded as well. So they are known after a deletion, and a pod of another
+user that a Job adopts does not count as a pod of the run.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class OwnershipRecord:
         self._add({"pod": uid, "life": incarnation})
 
     def mark(self, an_object: Object) -> Object:
-        """Return an object with its mark."""
+        """Return a copy of an object with its mark; the same object if the run has no key."""
         if not self.key:
             return an_object
         metadata = an_object["metadata"]
@@ -90,7 +90,7 @@ class OwnershipRecord:
         return {**an_object, "metadata": {**metadata, "annotations": annotations}}
 
     def has_mark(self, an_object: Mapping[str, Any]) -> bool:
-        """Return whether an object has the run's mark; it must have its `kind`."""
+        """Return whether an object has the run's mark; the object must have a `kind`."""
         found = mapping(mapping(an_object.get("metadata")).get("annotations")).get(MARK)
         return bool(self.key) and isinstance(found, str) and found == self._mark_of(an_object)
 

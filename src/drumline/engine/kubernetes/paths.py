@@ -33,7 +33,7 @@ def plural(kind: str) -> str:
 
 
 def path_of(kind: str, namespace: str, *, name: str = "", version: str = "") -> str:
-    """Return the path of a kind in a namespace, or in all if it is empty; with a name, the path of that object."""
+    """Return the path of a kind in a namespace, for "" in all namespaces; with a name, the path of that object."""
     version = version or VERSIONS.get(kind, "v1")
     base = f"/apis/{version}" if "/" in version else f"/api/{version}"
     place = "" if kind in _GLOBAL or not namespace else f"/namespaces/{quote(namespace, safe='')}"

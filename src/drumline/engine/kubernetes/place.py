@@ -18,7 +18,7 @@ RUNTIME = "/drumline/runtime"
 OUTPUT = "/drumline/output"
 DATA = "/drumline/data"
 PREPARED = "prepared"  # the folder on a volume that a preparation makes
-# A key of the owner, and a file among the parts if it is set: pods do not wait for names any more.
+# A key of the owner's data, which pods see as a file among the parts: if it exists, they no longer wait for names.
 NAMES_NOT_AWAITED = "begun"
 
 
@@ -35,7 +35,7 @@ def place(plan: Plan, *, attempt: int = 0) -> Placement:
             domain=f".{names.service(plan, attempt)}" if "." in known[replica.id] else None,
             cores=_cores(replica),
             gpus=_gpus(replica),
-            # The TFJob operator writes it, if there are several replicas.
+            # The TFJob operator writes TF_CONFIG if there are several replicas.
             written=("TF_CONFIG",) if plan.engine == "tfjob" else (),
         )
         for replica in plan.replicas
@@ -104,7 +104,7 @@ def _require_volumes(plan: Plan) -> None:
 
 
 def awaits_names(plan: Plan) -> bool:
-    """Return whether pods wait until the names of the others resolve: not if no framework uses addresses."""
+    """Return whether pods wait until the names of the others resolve; without a framework they do not."""
     return plan.framework != "plain" and len(plan.replicas) > 1
 
 

@@ -29,14 +29,14 @@ _ENDED_BY_SIGNAL = (128 + Signals.SIGKILL, 128 + Signals.SIGTERM)
 
 
 class PodRunning(Record):
-    """Its command runs, as far as known; it has to be checked again at `overdue_at` (UTC)."""
+    """The command of the pod runs, as far as known; the pod has to be checked again at `overdue_at` (UTC)."""
 
     started_at: float | None = None  # UTC, a whole second
-    overdue_at: float | None = None  # it was deleted, and counts as lost if it has not ended by then
+    overdue_at: float | None = None  # of a deleted pod, which counts as lost if it has not ended by then
 
 
 class PodEnded(Record):
-    """It has ended, perhaps in an unknown way."""
+    """The pod has ended; its exit may be unknown."""
 
     exit: Exit
     ended_at: float | None = None  # UTC, a whole second; None if unknown
@@ -51,13 +51,14 @@ def read_pod_status(
 ) -> PodStatus:
     """Return the status of a pod at this time (UTC).
 
-    `deleted`: the API server has removed it, and this is its last state. `asked`: this supervisor has stopped it, so
-    that its deletion is not a reason. `trouble`: the wait that an event reports, used where the status has none.
+    `deleted` is whether the API server has removed the pod, so that this is its last state; `asked` is whether this
+    supervisor has stopped it, so that its deletion is not reported as a reason. `trouble` is the wait that an event
+    reports, for a status that has none.
     """
     status = mapping(pod.get("status"))
     name = main_container(pod)
     main = _state(pod, name)
-    # A kubelet may have restarted the container since, as for an operator's pods: the replica has ended nevertheless.
+    # A kubelet may have restarted the container meanwhile, as for an operator: the replica has ended nevertheless.
     if over := mapping(main.get("terminated")) or mapping(_state(pod, name, "lastState").get("terminated")):
         return _ended(pod, over, name, asked=asked)
     if failed := _failed_init(pod):
@@ -92,7 +93,7 @@ def started_at(pod: Pod) -> float | None:
 
 
 def has_run(pod: Pod, container: str) -> bool:
-    """Return whether a container has run; one that is not the main container has."""
+    """Return whether a container that ended its pod has run: an init container always, the main one if it started."""
     return container != main_container(pod) or started_at(pod) is not None
 
 

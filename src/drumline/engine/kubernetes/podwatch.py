@@ -52,7 +52,7 @@ class TrackedPod(Tracked):
         self.trouble: PodWaiting | None = None
         self.is_stopped = False  # by this supervisor
         self.grace_seconds: float | None = None  # of its last deletion
-        self.lost_after = 0.0  # UTC; it does not count as lost before
+        self.lost_after = 0.0  # UTC; before this time the pod does not count as lost
         self.waits = PodWaiting()
         self.reported_wait = ("", "", False)
         self.waits_reported = 0
@@ -115,7 +115,7 @@ class PodWatch:
         self.listed = asyncio.Event()  # all existing pods are known
 
     def track(self, incarnations: Iterable[Incarnation]) -> list[TrackedPod]:
-        """Report these incarnations from now on; return them."""
+        """Report the events of these incarnations from now on; return them."""
         found = self._tracker.ask(incarnations)
         self._check_all(each for each in found if each.end is None)
         return found
@@ -136,7 +136,7 @@ class PodWatch:
             self._check_all(found)
 
     def handle_events(self, change: Change) -> None:
-        """Process events, which say more than the status why a pod waits."""
+        """Process events of the cluster, which explain a wait in more detail than the status of a pod."""
         for event in change.objects:
             trouble = read_event(event)
             if trouble is None or change.what == "DELETED":
@@ -161,7 +161,7 @@ class PodWatch:
         return [each for each in self._tracker if each.pod is None and trouble.name in each.controllers]
 
     def _recognize(self, pod: Pod) -> TrackedPod | None:
-        """Return the incarnation of a pod; None for a second pod of one."""
+        """Return the incarnation of a pod; None for a pod that is not the run's, or the second of its incarnation."""
         incarnation = self._identify(pod)
         if incarnation is None:
             return None
@@ -175,7 +175,7 @@ class PodWatch:
         return kept
 
     def _check_all(self, pods: Iterable[TrackedPod]) -> None:
-        """Check these, those that have ended in the order of their ends."""
+        """Check these incarnations; those that have ended are checked in the order of their ends."""
         for each in sorted(pods, key=_order):
             self._check(each)
 
@@ -215,7 +215,7 @@ class PodWatch:
             self.due.put_nowait(FollowLog(kept, main_container(kept.pod)))
 
     def wait(self, kept: TrackedPod, wait: PodWaiting) -> None:
-        """Report what an incarnation waits for, once per change; a usual wait only if it takes long."""
+        """Report what an incarnation waits for when that changes; report a usual wait only if it takes long."""
         if kept.has_started or kept.end or not kept.is_asked or wait == kept.waits:
             return
         kept.waits = wait

@@ -58,13 +58,13 @@ class ClusterSession:
     def __init__(self, plan: Plan, run_dir: Path, site: Site) -> None:
         cluster = cluster_of(plan)
         self._events = EventQueue()
-        loop, tell = asyncio.get_running_loop(), self._events.put
-        self._build = BuildHelper(run_dir, site, loop, tell) if BUILD in plan.helpers else None
-        self._placed = plan  # with its last placement
+        loop, report = asyncio.get_running_loop(), self._events.put
+        self._build = BuildHelper(run_dir, site, loop, report) if BUILD in plan.helpers else None
+        self._placed = plan  # the plan of the last placement
         client, where = open_client(cluster.context, cluster.namespace, cluster.kubeconfig)
         self._plan = plan
         self._is_operated = plan.engine in OPERATOR_KINDS
-        self._tell = tell
+        self._report = report
         self._api = Api(client, where, timeout_seconds=inf)
         self._cluster = ClusterClient(self._api, plan, run_dir, self._warn)
         self._pack = partial(pack_project, site=site)
@@ -72,11 +72,11 @@ class ClusterSession:
         self._metrics = MetricsSource(self._api, names.selector(plan))
         self._tasks = Tasks(loop)
         self._controllers = PodControllers(plan)
-        self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, tell)
-        self._pods = PodWatch(self._tracker, loop, tell, identify=self._cluster.ownership.known_incarnation)
+        self._tracker = ReplicaTracker(run_dir, TrackedPod, loop, report)
+        self._pods = PodWatch(self._tracker, loop, report, identify=self._cluster.ownership.known_incarnation)
         self._usage_totals = UsageTotals(loop.time, time.time, boot_id())
         self._attempt = 0  # the last that was started
-        self._has_begun = False  # pods were told that a replica of this attempt has ended
+        self._is_released = False  # pods of this attempt no longer wait for names, since a replica has ended
         self._launched: set[Incarnation] = set()  # by this session
         self._unwanted: set[str] = set()  # Jobs that must not be created any more
         self._warnings: set[str] = set()
@@ -112,7 +112,7 @@ class ClusterSession:
             has_ended_replica = self._has_ended_replica()
             starts = [incarnations[each] for each in wanted]
             self._tasks.begin(self._submit(self._start_jobs(plan, starts, has_ended_replica=has_ended_replica), wanted))
-        self._has_begun = False
+        self._is_released = False
         self._release_waiting()
 
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
@@ -127,7 +127,7 @@ class ClusterSession:
             self._tasks.begin(self._submit(self._start_helper(plan, kept.id), [kept.id]))
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Delete the pods of these, or their Jobs if they have none."""
+        """Begin to stop these incarnations: delete their pods, or the Jobs of those without a pod; report each end."""
         builds = [each for each in incarnations if each.replica == BUILD]
         if self._build and builds:
             self._build.stop(builds, grace_seconds=grace_seconds)
@@ -183,14 +183,14 @@ class ClusterSession:
         self._usage_totals.add(await self._metrics.read(pods))
 
     def _release_waiting(self) -> None:
-        """Tell waiting pods not to wait for names, if a replica has ended."""
+        """Let waiting pods stop waiting for names, if a replica has ended."""
         if (
             awaits_names(self._plan)
-            and not self._has_begun
+            and not self._is_released
             and self._has_waiting_replica()
             and self._has_ended_replica()
         ):
-            self._has_begun = True
+            self._is_released = True
             self._tasks.begin(self._cluster.release_waiting())
 
     def _has_waiting_replica(self) -> bool:
@@ -206,13 +206,13 @@ class ClusterSession:
         return (each for each in self._tracker if each.id.attempt == self._attempt and not each.id.replica.is_helper)
 
     async def _stop_one(self, kept: TrackedPod, grace_seconds: float) -> None:
-        """Delete a pod, or its Job if it has none, when all existing pods are known."""
+        """Delete the pod of an incarnation, or its Job if it has no pod, when all existing pods are known."""
         await self._pods.listed.wait()
         if kept.end is None and kept.pod is None:
             stop = partial(self._cluster.delete_controller, kept.id, self._unneeded_controller(kept.id))
-            was_there = await self._cluster.retry(stop)
-            if was_there is not None:
-                self._pods.end_without_pod(kept.id, _STOPPED_EARLY if was_there else NEVER_STARTED)
+            existed = await self._cluster.retry(stop)
+            if existed is not None:
+                self._pods.end_without_pod(kept.id, _STOPPED_EARLY if existed else NEVER_STARTED)
         elif kept.end is None:
             self._end(kept, grace_seconds)
 
@@ -250,7 +250,10 @@ class ClusterSession:
                 self._pods.end_without_pod(each, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:
-        """Delete a pod with this grace, unless it has a shorter one; kill its processes if it had a longer one."""
+        """Delete a pod with this grace, unless it was deleted with a shorter one.
+
+        If it was deleted with a longer grace, its processes are killed after this grace.
+        """
         if kept.pod is None or (kept.grace_seconds is not None and grace_seconds >= kept.grace_seconds):
             return
         is_late = kept.grace_seconds is not None or is_terminating(kept.pod)
@@ -309,10 +312,10 @@ class ClusterSession:
     def _warn(self, message: str) -> None:
         if message not in self._warnings:
             self._warnings.add(message)
-            self._tell(EngineWarned(self._attempt, message))
+            self._report(EngineWarned(self._attempt, message))
 
     def _log_leftovers(self) -> None:
-        """Log the command that lists what is left in the cluster."""
+        """Log the command that lists the objects that are left in the cluster."""
         where = self._api.where
         shows = f"{where.kubectl} -n {where.namespace} get pods,jobs,configmaps -l {names.selector(self._plan)}"
         log(f"objects of the run are left in the cluster; `{shows}` lists them")
@@ -330,7 +333,7 @@ class ClusterSession:
         for warning in project.warnings if project else ():
             self._warn(warning)
         if project and project.files:
-            self._tell(ProjectCarried(project.files, project.size_bytes))
+            self._report(ProjectCarried(project.files, project.size_bytes))
         return parts
 
     async def _submit(self, work: Work, incarnations: Sequence[Incarnation]) -> None:
@@ -340,7 +343,7 @@ class ClusterSession:
         except DrumlineError as error:
             self._launched.difference_update(incarnations)
             attempt = self._attempt if incarnations[0].replica.is_helper else incarnations[0].attempt
-            self._tell(EngineFailed(attempt, error.message))
+            self._report(EngineFailed(attempt, error.message))
 
 
 def _is_needed(incarnation: Incarnation) -> bool:

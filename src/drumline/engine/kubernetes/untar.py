@@ -1,7 +1,7 @@
 """Unpack a tar stream that a pod sends; the pod is not trusted.
 
-Nothing is written outside the folder: names and links are resolved beneath it, hard links and devices are refused, and
-the size of headers is limited, which tarfile would read into memory at any length.
+Nothing is written outside the folder: names and links are resolved beneath it, and hard links and devices are refused.
+The size of headers is limited, since tarfile reads them into memory.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO
 
 from drumline.engine.project.beneath import Beneath, OutsideError, require_short, stays_beneath
 
-_MOST_HEADER_BYTES = 1 << 20  # of one member: long names, and what else precedes its content
+_MOST_HEADER_BYTES = 1 << 20  # of one member: long names and other records before its content
 _PIECE_BYTES = 1 << 18
 _LATEST_SECONDS = 1 << 33  # later times cannot be set
 
@@ -39,10 +39,10 @@ class _BoundedStream:
 
 
 def unpack(stream: IO[bytes], folder: Path) -> tuple[str, ...]:
-    """Unpack files, folders and links; return what is left out: links that lead out of it, pipes and devices.
+    """Unpack files, folders and links; return the names that are left out: links that lead outside, pipes and devices.
 
-    All names begin with that of the file or folder that was packed. Raise TarError for what is refused, OSError if it
-    cannot be written. The stream is read to its end.
+    All names begin with the name of the packed file or folder. Raise TarError for a member that is refused, OSError if
+    a file cannot be written. The stream is read to its end.
     """
     bounded = _BoundedStream(stream)
     bounded.allow(_MOST_HEADER_BYTES)

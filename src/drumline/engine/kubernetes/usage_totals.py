@@ -41,7 +41,7 @@ class UsageTotals:
         self._asked = -UNWATCHED_SECONDS
 
     def is_due(self, *, watched: bool) -> bool:
-        """Return whether the next read is due; if so, record that it is done."""
+        """Return whether the next read is due; if so, count the time of the following one from now."""
         now = self._now()
         if now - self._asked < (WATCHED_SECONDS if watched else UNWATCHED_SECONDS):
             return False

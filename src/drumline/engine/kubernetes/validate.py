@@ -16,7 +16,7 @@ from drumline.words import listed
 
 
 def find_problems(plan: Plan, launches: Sequence[Launch]) -> Iterator[str]:
-    """Yield what the cluster would refuse, or would do differently from the spec."""
+    """Yield a problem for each part of the plan that the cluster would refuse, or treat differently from the spec."""
     yield from too_long_arguments(launches)
     yield from _about_mounts(plan)
     yield from _about_commands(plan)
@@ -49,7 +49,7 @@ def _about_mounts(plan: Plan) -> Iterator[str]:
 
 
 def _about_commands(plan: Plan) -> Iterator[str]:
-    """Yield a problem for roles with a command from a patch: it is not told the indexes of its pods."""
+    """Yield a problem for roles with a command from a patch: such a command would not get the index of its pod."""
     cluster = cluster_of(plan)
     is_shared = plan.engine == "jobset" or (plan.engine == "kubernetes" and cluster.jobs == "indexed")
     counted = {group.replicas[0].id.role for group in names.groups(plan) if group.first_index}

@@ -24,7 +24,7 @@ class PodWaiting(Record):
 
 
 class PodEvent(Record):
-    """What an event says about a pod, or about a controller that should have created one."""
+    """The wait that an event reports of a pod, or of a controller that should have created one."""
 
     kind: str
     name: str
@@ -61,7 +61,7 @@ _OF_NODES = (
     ("had volume node affinity conflict", "cannot reach its volume", "cannot reach its volume"),
 )
 _CLAIM = re.compile(r'persistentvolumeclaim "([^"]+)" not found')
-# Parts of a message that differ at every try, or say nothing: the local port, the request.
+# Parts of a message that differ at every try, or have no information: the local port, the request.
 _REQUEST = re.compile(r'^ErrImagePull: |^failed to do request: \w+ "[^"]*": |\b\d+\.\d+\.\d+\.\d+:\d+->')
 _FORBIDDEN = re.compile(r'pods "[^"]*" is forbidden: (.*)$', re.DOTALL)
 _QUOTA = re.compile(r"^exceeded quota: (\S+), requested: (.*), used: (.*), limited: (.*)$")
@@ -100,9 +100,9 @@ def trim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def read_event(event: Mapping[str, Any]) -> PodEvent | None:
-    """Return what an event says beyond the status of a pod; None for other events.
+    """Return what an event reports beyond the status of a pod; None if it reports nothing more.
 
-    Any user with the permission to create events can have written it: it explains a wait, and decides nothing.
+    Any user with the permission to create events can have written it, so it only explains a wait, and decides nothing.
     """
     about, said = mapping(event.get("involvedObject")), text(event.get("message"))
     kind, name = text(about.get("kind")), text(about.get("name"))

@@ -1,7 +1,7 @@
 """Build an image and push it; run as `python -m drumline.engine.kubernetes.image.build NAME LOCK DIRECTORY IMAGE`.
 
-An image that exists under that name is not built or pushed again. Of several runs that need the same image one builds
-it, and the others wait.
+An image that exists under that name is not built or pushed again. If several runs need the same image, one builds it
+and the others wait.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class BuildError(Exception):
 
 
 def provide_image(name: str, recipe: Recipe, builder: Builder) -> None:
-    """Build an image under this name and push it, unless that is done; raise BuildError."""
+    """Build an image under this name and push it, unless that was done before; raise BuildError if it fails."""
     if recipe.image.registry and builder.is_pushed(name):
         report(f"{name} is in the registry already")
         return

@@ -45,13 +45,13 @@ def require_builder(plan: Plan, environ: Mapping[str, str]) -> None:
 class BuildHelper:
     """Starts, stops and watches the build of one run."""
 
-    def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, tell: ReportEvent) -> None:
+    def __init__(self, run_dir: Path, site: Site, loop: AbstractEventLoop, report: ReportEvent) -> None:
         self._site = site
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, report=tell)
+        self._processes = Processes(run_dir, boot=boot_id(), file_limits=limits, loop=loop, report=report)
 
     def start(self, plan: Plan, *, incarnation: int = 0) -> None:
-        """Start the build, unless it was started."""
+        """Start the build, unless it was started before."""
         cluster = cluster_of(plan)
         if cluster.image.name is None:
             raise AssertionError("an image has a name before it is built")
@@ -70,5 +70,5 @@ class BuildHelper:
         self._processes.stop(builds, grace_seconds=grace_seconds)
 
     def traces(self) -> Iterator[Path]:
-        """Return the folder of the build, while it runs."""
+        """Yield the trace folder of the build while it runs, and once after its end."""
         return self._processes.traces()

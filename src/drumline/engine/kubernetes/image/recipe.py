@@ -1,4 +1,4 @@
-"""What an image is built from, and its name, which is derived from that content."""
+"""The content from which an image is built, and the name of the image, which is derived from that content."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Recipe(Record):
 
 
 def write_dockerfile(base: str, install: Sequence[str], local_archives: Sequence[str] = ()) -> str:
-    """Return a Dockerfile for a base and pip requirements; `carried` are the names of files beside it."""
+    """Return a Dockerfile for a base and pip requirements; `local_archives` are the names of files beside it."""
     lines = [f"FROM {base}"]
     lines += [f"COPY {json.dumps([*local_archives, f'{_WHEELS}/'])}"] if local_archives else []
     if install:

@@ -24,7 +24,7 @@ from drumline.spec.write import write_yaml
 
 
 def objects(plan: Plan, launches: Sequence[Launch], carried: Sequence[Mapping[str, bytes]] = ()) -> list[Object]:
-    """Return all objects of a run and an attempt in the order of their creation; secrets by name.
+    """Return all objects of a run and an attempt in the order of their creation, with the names of secrets as values.
 
     They have a namespace only if the plan names one: `kubectl create -n` refuses a different one.
     """
@@ -48,8 +48,8 @@ def shared_objects(
 ) -> list[Object]:
     """Return the objects that are made once for a run; the first owns all others except claims.
 
-    `carried` is the content of the project's ConfigMaps, by key. `secrets` are values by variable; without them,
-    placeholders are shown.
+    `carried` has the content of each of the project's ConfigMaps, by key. `secrets` are the values by variable; without
+    them, the objects have placeholders.
     """
     found = [owner(plan), *volumes.claims(plan), *_carried(plan, carried), *_secret(plan, secrets)]
     return [*found, network.policy(plan)] if cluster_of(plan).network_policy else found
@@ -58,16 +58,16 @@ def shared_objects(
 def attempt_objects(plan: Plan, launches: Sequence[Launch], parts: int = 0) -> list[Object]:
     """Return the objects that run these launches; `parts` is the number of the project's ConfigMaps."""
     attempt = launches[0].attempt
-    line = AttemptPods(plan, launches, parts)
+    pods = AttemptPods(plan, launches, parts)
     match plan.engine:
         case "jobset":
-            running = [jobset(plan, line, launches)]
+            running = [jobset(plan, pods, launches)]
         case "tfjob":
-            running = [tfjob(plan, line, launches)]
+            running = [tfjob(plan, pods, launches)]
         case _:
             running = [network.service(plan, {launch.place.port for launch in launches}, attempt)]
-            running += jobs(plan, line, launches)
-    shared = [_config(plan, names.shared_values(plan, attempt), line.shared)] if line.shared else []
+            running += jobs(plan, pods, launches)
+    shared = [_config(plan, names.shared_values(plan, attempt), pods.shared)] if pods.shared else []
     return [*shared, *running]
 
 

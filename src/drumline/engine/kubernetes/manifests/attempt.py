@@ -1,4 +1,4 @@
-"""The pods of one attempt: what they share is computed once."""
+"""The content of the pods of one attempt; values that they share are computed once."""
 
 from __future__ import annotations
 

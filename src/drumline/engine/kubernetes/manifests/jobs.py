@@ -16,16 +16,16 @@ from drumline.plan.types import Launch, Plan
 COUNTED = f"metadata.annotations['{names.COMPLETION_INDEX}']"
 
 
-def jobs(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Iterator[Object]:
+def jobs(plan: Plan, pods: AttemptPods, launches: Sequence[Launch]) -> Iterator[Object]:
     """Yield the Jobs of these launches; a replica that restarts alone gets its own Job."""
     if cluster_of(plan).jobs == "single" or any(launch.incarnation for launch in launches):
-        yield from (_single(plan, line, launch) for launch in launches)
+        yield from (_single(plan, pods, launch) for launch in launches)
         return
     by_id = {launch.replica.id: launch for launch in launches}
     for group in names.groups(plan):
         several = [by_id[replica.id] for replica in group.replicas if replica.id in by_id]
         if several:
-            yield _indexed(plan, line, group, several)
+            yield _indexed(plan, pods, group, several)
 
 
 def job(plan: Plan, name: str, labels: Object, pod: Object) -> Object:
@@ -46,18 +46,18 @@ def metadata(plan: Plan, name: str, labels: Object) -> Object:
     return {"name": name, "labels": {**labels, **queued}, **noted}
 
 
-def _single(plan: Plan, line: AttemptPods, launch: Launch) -> Object:
+def _single(plan: Plan, pods: AttemptPods, launch: Launch) -> Object:
     replica = launch.replica.id
     labels = names.labels_of(plan, replica, launch.attempt, launch.incarnation)
     hostname, _, subdomain = launch.place.host.partition(".")
-    content = line.content([launch], labels).replace(hostname=hostname, subdomain=subdomain)
+    content = pods.content([launch], labels).replace(hostname=hostname, subdomain=subdomain)
     return job(plan, names.job(plan, replica, launch.attempt, launch.incarnation), labels, template(plan, content))
 
 
-def _indexed(plan: Plan, line: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
+def _indexed(plan: Plan, pods: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
     attempt = launches[0].attempt
     labels = names.labels_of_group(plan, group, attempt)
-    content = line.content(launches, labels, IndexSource(COUNTED, group.first_index))
+    content = pods.content(launches, labels, IndexSource(COUNTED, group.first_index))
     pod = template(plan, content.replace(subdomain=names.service(plan, attempt)))
     # A failed pod does not stop the others: the supervisor decides that.
     spec = {"backoffLimitPerIndex": 0, **indexed(pod, len(launches))}

@@ -18,12 +18,12 @@ _RESTARTED = f"metadata.labels['{names.RESTART_ATTEMPT}']"
 _DISRUPTED, _FAILED = "PodFailurePolicy", "BackoffLimitExceeded"
 
 
-def jobset(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
+def jobset(plan: Plan, pods: AttemptPods, launches: Sequence[Launch]) -> Object:
     """Return the JobSet of an attempt; later attempts are its own restarts."""
     attempt = launches[0].attempt
     by_id = {launch.replica.id: launch for launch in launches}
     groups = list(names.groups(plan))
-    replicated = [_replicated(plan, line, group, [by_id[each.id] for each in group.replicas]) for group in groups]
+    replicated = [_replicated(plan, pods, group, [by_id[each.id] for each in group.replicas]) for group in groups]
     deciding = [group.name for group in groups if _decides(plan, group)]
     spec: Object = {
         # Pods wait for names, so names must resolve before pods are ready.
@@ -36,10 +36,10 @@ def jobset(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
     return new_object("JobSet", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
-def _replicated(plan: Plan, line: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
+def _replicated(plan: Plan, pods: AttemptPods, group: names.Group, launches: Sequence[Launch]) -> Object:
     labels = names.labels_of_group(plan, group, launches[0].attempt)
     index_source = IndexSource(COUNTED, group.first_index, attempt_field=_RESTARTED)
-    pod = template(plan, line.content(launches, labels, index_source))
+    pod = template(plan, pods.content(launches, labels, index_source))
     spec: Object = {
         "backoffLimit": 0,
         "podReplacementPolicy": "Failed",
@@ -64,7 +64,7 @@ def _decides(plan: Plan, group: names.Group) -> bool:
 
 
 def _rules(group: names.Group) -> list[Object]:
-    """Return the failure rules of a Job: an evaluator is always restarted; for others, disruptions are a class."""
+    """Return the failure rules of a Job: an evaluator always restarts; a disruption fails other Jobs with a reason."""
     disrupted = [{"type": "DisruptionTarget"}]
     if group.replicas[0].id.role == "evaluator":
         failed = {"operator": "NotIn", "values": [0]}

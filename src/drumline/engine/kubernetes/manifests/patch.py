@@ -1,7 +1,7 @@
 """A merge patch (RFC 7386) that merges containers, volumes and similar lists by name.
 
-RFC 7386 replaces lists as a whole. Here lists of a pod with items that have a key are merged by it, as Kubernetes does;
-all others are replaced.
+RFC 7386 replaces lists as a whole. Here those lists of a pod in which each item has a key are merged by that key, as
+Kubernetes does; all other lists are replaced.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _SILENCE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
 class PodContent(Record):
-    """The content of a pod that differs between pods."""
+    """The properties of a pod that differ between the pods of a run."""
 
     argv: Sequence[str]
     variables: Variables
@@ -165,7 +165,7 @@ def _security() -> Object:
 
 
 def _tolerations(cluster: Cluster) -> Iterator[Toleration]:
-    """Yield the tolerations of the spec, then those for unreachable nodes, which would be five minutes by default."""
+    """Yield the tolerations of the spec, then those for unreachable nodes, for which Kubernetes sets five minutes."""
     yield from cluster.tolerations
     known = {each.key for each in cluster.tolerations if each.effect in (None, "NoExecute")}
     for key in _SILENCE:

@@ -37,7 +37,7 @@ def preparation(plan: Plan, helper: ReplicaId, *, parts: int, incarnation: int =
 
 
 def _make(path: str, partial: str) -> str:
-    """Return shell code that runs a preparation: by the runtime, or without Python in the shell, without a lock."""
+    """Return shell code that runs a preparation: by `prepare.py`, or without Python by the shell and without a lock."""
     folder, beside = shlex.quote(path), shlex.quote(partial)
     return "\n".join(
         (

@@ -24,7 +24,7 @@ _ROLES = {"chief": "Chief", "worker": "Worker", "ps": "PS", "evaluator": "Evalua
 _COUNTED = f"metadata.labels['{names.TFJOB_INDEX}']"
 
 
-def tfjob(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
+def tfjob(plan: Plan, pods: AttemptPods, launches: Sequence[Launch]) -> Object:
     """Return the TFJob of an attempt; raise InputError for what a TFJob does not support."""
     for refusal in tfjob_problems(plan):
         raise InputError(refusal)
@@ -34,14 +34,17 @@ def tfjob(plan: Plan, line: AttemptPods, launches: Sequence[Launch]) -> Object:
         "runPolicy": _run_policy(plan),
         # Without a chief, worker 0 decides, or all workers.
         "successPolicy": "AllWorkers" if plan.success == "all-workers" else "",
-        "tfReplicaSpecs": {_ROLES[role]: _replicas(plan, line, role, launches) for role in roles},
+        "tfReplicaSpecs": {_ROLES[role]: _replicas(plan, pods, role, launches) for role in roles},
     }
     labels = {**names.labels(plan), names.ATTEMPT: str(attempt)}
     return new_object("TFJob", metadata(plan, names.service(plan, attempt), labels), spec=spec)
 
 
 def tfjob_problems(plan: Plan) -> Iterator[str]:
-    """Yield what a TFJob does not support: it has one template for each role, and its own rules for its end."""
+    """Yield a problem for each property of a plan that a TFJob does not support.
+
+    A TFJob has one template for each role, and its own rules for its end.
+    """
     if plan.framework not in ("tensorflow", "plain"):
         yield f"a TFJob is for TensorFlow; `{plan.framework}` runs on `jobset` or `kubernetes`"
     for group in names.groups(plan):
@@ -66,12 +69,12 @@ def tfjob_problems(plan: Plan) -> Iterator[str]:
         yield "the TFJob operator writes TF_CONFIG itself; remove it from `env`"
 
 
-def _replicas(plan: Plan, line: AttemptPods, role: str, launches: Sequence[Launch]) -> Object:
+def _replicas(plan: Plan, pods: AttemptPods, role: str, launches: Sequence[Launch]) -> Object:
     own = [launch for launch in launches if launch.replica.id.role == role]
     group = names.Group(role, tuple(launch.replica for launch in own))
     labels = names.labels_of_group(plan, group, own[0].attempt)
     # A pod's name resolves only when its container runs, so the container waits for the others.
-    content = line.content(own, labels, IndexSource(_COUNTED)).replace(container=CONTAINER, waits_inside=True)
+    content = pods.content(own, labels, IndexSource(_COUNTED)).replace(container=CONTAINER, waits_inside=True)
     pod = template(plan, content.replace(becomes=_AGAIN) if role == "evaluator" else content)
     pod["spec"].pop("restartPolicy", None)  # set by the operator
     return {"replicas": len(own), "restartPolicy": _restart_policy(plan, role), "template": pod}

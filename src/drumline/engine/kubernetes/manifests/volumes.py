@@ -39,11 +39,12 @@ def claims(plan: Plan) -> Iterator[Object]:
 
 def mounts(plan: Plan, replica: ReplicaId, code: int) -> Mounts:
     """Return the mounts of a replica's pod: output, data, /dev/shm, and this many ConfigMaps of the project."""
-    return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *_carried(plan, code, *_begun(plan))])
+    carried = _carried(plan, code, *_names_not_awaited(plan))
+    return _mounts([*_output(plan, replica), *_data(plan), *_shm(plan), *carried])
 
 
 def mounts_of_preparation(plan: Plan, variable: str, code: int) -> Mounts:
-    """Return the mounts of the pod that makes this data, its volume writable."""
+    """Return the mounts of the pod that makes the data of a variable; the volume of the data is writable."""
     path = next(data.path for data in plan.data if data.variable == variable)
     source = {"persistentVolumeClaim": {"claimName": names.data_claim(plan, variable)}}
     return _mounts([("data", source, [{"mountPath": data_mount(variable, path)}]), *_carried(plan, code)])
@@ -88,7 +89,7 @@ def _shm(plan: Plan) -> Iterator[_Volume]:
         yield "shm", {"emptyDir": {"medium": "Memory", "sizeLimit": quantity(size)}}, [{"mountPath": "/dev/shm"}]
 
 
-def _begun(plan: Plan) -> Iterator[Object]:
+def _names_not_awaited(plan: Plan) -> Iterator[Object]:
     """Yield the source of a file that appears when a replica has ended: the replica's name no longer resolves then."""
     if awaits_names(plan):
         items = [{"key": NAMES_NOT_AWAITED, "path": NAMES_NOT_AWAITED}]
