@@ -1,1 +1,1 @@
-"""One supervisor per run, on any engine, and how commands reach it."""
+"""The supervisor of a run, on any engine, and the requests that commands send to it."""

@@ -1,7 +1,7 @@
-"""Requests to a run's supervisor: a socket in the run's folder, one JSON line each.
+"""Requests to a run's supervisor, through a socket in the run's folder: one line of JSON per request.
 
-Each is answered with a line: `{"ok": true}`, or `{"ok": false}` with a message. The connection stays open until the
-supervisor exits; its closing is how a client learns of the end.
+Each request is answered with a line: `{"ok": true}`, or `{"ok": false}` with a message. The connection stays open until
+the supervisor exits: when it is closed, the client knows that the supervisor has exited.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 SAMPLED = b'{"sampled": true}\n'
 DONE = b'{"looked": true}\n'
 _LONGEST_REQUEST = 4096
-# Open at once; further clients wait. The descriptors are needed for replicas.
+# Connections that are open at once; further clients wait. Descriptors are limited, and replicas need them.
 _MOST_CONNECTIONS = 256
 _PAUSE_SECONDS = 0.5
 
 
 class Watch:
-    """A request for samples of what replicas use, for as long as the connection is open."""
+    """A request for frequent samples of what replicas use, as long as the connection is open."""
 
 
 class DumpStacks:
-    """A request for stack dumps of all replicas; answered again when they are saved."""
+    """A request for stack dumps of all replicas; a second answer follows when they are saved."""
 
 
 class RefreshCopy:
-    """A request to a follower: copy what is new of a run that is supervised elsewhere, and start no supervisor there.
+    """A request to a follower to update its copy of a run that is supervised elsewhere, without starting a supervisor.
 
-    Answered again when the copy is complete, or cannot be made.
+    A second answer follows when the copy is complete, or cannot be made.
     """
 
 
-# Takes a stop request. Returns None, or a coroutine that returns why it could not be passed on ("" if it was).
+# Accepts a stop request. Returns None, or a coroutine that forwards the request and returns the problem, else "".
 Accept = Callable[[StopRequested], Coroutine[Any, Any, str] | None]
 
 
@@ -56,7 +56,7 @@ class ControlServer:
         self._path = path
         self._loop = loop
         self._accept = accept
-        self._passing: set[Task[None]] = set()
+        self._forwarding: set[Task[None]] = set()
         self._connections: dict[socket.socket, bytes] = {}
         self._watchers: set[socket.socket] = set()
         self.dump_stacks: Callable[[Callable[[], object]], object] | None = None  # where that is supported
@@ -78,17 +78,17 @@ class ControlServer:
 
     @property
     def is_watched(self) -> bool:
-        """Return whether a client wants samples of what replicas use."""
+        """Return whether a client has requested samples."""
         return bool(self._watchers)
 
     def notify_watchers(self) -> None:
-        """Notify every client that wants samples that there is a new one."""
+        """Send a notice of a new sample to every client that has requested samples."""
         for watcher in self._watchers:
             with suppress(OSError):  # it has closed, or does not read
                 watcher.send(SAMPLED)
 
     def _listen(self) -> None:
-        if self._socket.fileno() >= 0:  # not closed since
+        if self._socket.fileno() >= 0:  # not closed meanwhile
             self._is_listening = True
             self._loop.add_reader(self._socket.fileno(), self._connect)
 
@@ -129,31 +129,31 @@ class ControlServer:
             return
         *lines, self._connections[connection] = request.split(b"\n")
         for line in lines:
-            asked = parse_request(line, self._loop.time())
-            if asked is None:
-                self._answer(connection, _answer(_not_known(line)))
-            elif isinstance(asked, StopRequested):
-                self._take_stop(connection, asked)
-            elif isinstance(asked, Watch):
+            parsed = parse_request(line, self._loop.time())
+            if parsed is None:
+                self._answer(connection, _answer(_describe_unknown(line)))
+            elif isinstance(parsed, StopRequested):
+                self._accept_stop(connection, parsed)
+            elif isinstance(parsed, Watch):
                 self._answer(connection, _answer())
                 self._watchers.add(connection)
             else:
-                look = self.refresh_copy if isinstance(asked, RefreshCopy) else self.dump_stacks
-                self._answer(connection, _answer() if look else REFUSED)
-                if look:
-                    look(partial(self._answer, connection, DONE))
+                perform = self.refresh_copy if isinstance(parsed, RefreshCopy) else self.dump_stacks
+                self._answer(connection, _answer() if perform else REFUSED)
+                if perform:
+                    perform(partial(self._answer, connection, DONE))
 
-    def _take_stop(self, connection: socket.socket, asked: StopRequested) -> None:
-        passing = self._accept(asked)
-        if passing is None:
+    def _accept_stop(self, connection: socket.socket, request: StopRequested) -> None:
+        forwarding = self._accept(request)
+        if forwarding is None:
             self._answer(connection, _answer())
         else:
-            task = self._loop.create_task(self._answer_later(connection, passing))
-            self._passing.add(task)  # the loop itself keeps none
-            task.add_done_callback(self._passing.discard)
+            task = self._loop.create_task(self._answer_later(connection, forwarding))
+            self._forwarding.add(task)  # the loop keeps only weak references to its tasks
+            task.add_done_callback(self._forwarding.discard)
 
-    async def _answer_later(self, connection: socket.socket, passing: Coroutine[Any, Any, str]) -> None:
-        self._answer(connection, _answer(await passing))
+    async def _answer_later(self, connection: socket.socket, forwarding: Coroutine[Any, Any, str]) -> None:
+        self._answer(connection, _answer(await forwarding))
 
     def _answer(self, connection: socket.socket, answer: bytes) -> None:
         if connection in self._connections:
@@ -169,13 +169,13 @@ def _answer(problem: str = "") -> bytes:
 REFUSED = _answer("its engine does not support that")
 
 
-def _not_known(line: bytes) -> str:
+def _describe_unknown(line: bytes) -> str:
     request = line[:80].decode("ascii", "backslashreplace")
     return f"the supervisor is drumline {__version__}, which does not know the request {request}"
 
 
 def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | DumpStacks | RefreshCopy | None:
-    """Read a request; return None if it is not one."""
+    """Return the request in this line; None if it is not a known request."""
     try:
         data: Any = json.loads(line)
     except (ValueError, RecursionError):
@@ -192,30 +192,34 @@ def parse_request(line: bytes, at_seconds: float) -> StopRequested | Watch | Dum
 
 
 def request_stop(connection: socket.socket, *, force: bool) -> None:
-    """Ask the supervisor at the other end to end the run."""
+    """Ask the connected supervisor to end the run."""
     connection.sendall(json.dumps({"do": "stop", "force": force}).encode() + b"\n")
 
 
 def request_watch(connection: socket.socket) -> None:
-    """Ask the supervisor at the other end for samples until the connection is closed."""
+    """Ask the connected supervisor for samples until the connection is closed."""
     connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
 
 
 def request_stacks(connection: socket.socket) -> bool:
-    """Ask the supervisor at the other end to save the stacks of all replicas; return when it has, or has exited.
+    """Ask the connected supervisor to save the stacks of all replicas; return when they are saved, or it has exited.
 
-    Return False if its engine does not support that.
+    Return False if its engine does not support stack dumps.
     """
-    return _request_refresh(connection, "stacks")
+    return _request_and_wait(connection, "stacks")
 
 
 def request_refresh(connection: socket.socket, seconds: float) -> None:
-    """Ask the follower at the other end to copy what is new; return when it has, has exited, or after the timeout."""
+    """Ask the connected follower to update its copy; return when it is updated, or the follower has exited.
+
+    Return after `seconds` at the latest.
+    """
     connection.settimeout(seconds)
-    _request_refresh(connection, "look")
+    _request_and_wait(connection, "look")
 
 
-def _request_refresh(connection: socket.socket, what: str) -> bool:
+def _request_and_wait(connection: socket.socket, what: str) -> bool:
+    """Send a request, and return when it is done; return False if it was refused."""
     received = b""
     with suppress(ConnectionError, TimeoutError):
         connection.sendall(json.dumps({"do": what}).encode() + b"\n")

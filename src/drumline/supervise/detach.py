@@ -27,7 +27,7 @@ Asked = StopRequested | ResumeRequested | SupervisorReturned | RefreshCopy
 
 @contextmanager
 def held_interrupts() -> Iterator[None]:
-    """Hold Ctrl-C back; one that came in between is raised behind the block."""
+    """Block SIGINT (Ctrl-C) inside the `with` statement; one that was sent meanwhile is handled after it."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -36,12 +36,12 @@ def held_interrupts() -> Iterator[None]:
 
 
 def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
-    """Fork a supervisor for a run, new or old, give it the request `asked`, and return when it has taken the run.
+    """Fork a supervisor for a run with the request `asked`, and return True when it holds the run's lock.
 
-    Return False if the run has a supervisor already, which does not get the request, or if it is refused. Raise
-    EngineError if the supervisor fails to start. Ctrl-C is held back meanwhile.
+    Return False if the run has a supervisor already, which does not get the request, or if the request is refused.
+    Raise EngineError if the supervisor fails to start. SIGINT is blocked meanwhile.
 
-    The calling process has no thread and no running event loop: its child inherits its state.
+    The calling process must have no thread and no running event loop, since the child inherits its state.
     """
     path = folder.path.absolute()
     with held_interrupts():
@@ -56,7 +56,7 @@ def start_supervisor(folder: RunFolder, *, asked: Asked | None = None) -> bool:
 
 
 def _fork(path: Path, asked: Asked | None) -> str:
-    """Fork a supervisor and return its answer; nothing if it ends without one."""
+    """Fork a supervisor and return its answer; an empty text if it ends without an answer."""
     _wait_threads_gone()
     answers, answer = os.pipe()
     sys.stdout.flush()
@@ -79,13 +79,13 @@ def _wait_threads_gone() -> None:
     A thread that was joined may still run destructors of libraries; a lock that it holds would stay held in the child.
     """
     until = time.monotonic() + _THREADS_GONE_SECONDS
-    with suppress(FileNotFoundError):  # other systems do not list threads
+    with suppress(FileNotFoundError):  # only Linux lists threads in /proc
         while len(os.listdir("/proc/self/task")) > 1 and time.monotonic() < until:  # noqa: PTH208
             time.sleep(_MOMENT_SECONDS)
 
 
 class _Answer:
-    """The supervisor's end of the pipe to the process that forked it, which may be gone."""
+    """The supervisor's end of the pipe to the process that forked it. That process may have exited."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -101,7 +101,7 @@ class _Answer:
 
 
 def _supervise(path: Path, asked: Asked | None, answer: _Answer) -> NoReturn:
-    """Become the supervisor of a run, in a session of its own."""
+    """Run as the supervisor of a run, in a new session, and exit."""
     status = 1
     try:
         gc.freeze()  # an object of the command that is collected here would close a descriptor of the supervisor
@@ -120,7 +120,7 @@ def _supervise(path: Path, asked: Asked | None, answer: _Answer) -> NoReturn:
 
 
 def _close_terminal(kept: int) -> None:
-    """Close every descriptor of the command but this one; the standard streams become /dev/null."""
+    """Close every descriptor except `kept`; the standard streams become /dev/null."""
     null = os.open(os.devnull, os.O_RDWR)
     for target in (0, 1, 2):
         os.dup2(null, target)

@@ -1,4 +1,4 @@
-"""Record the code revision of a run; run as a process of its own, since git may take long."""
+"""Record the code revision of a run. It runs in a separate process, since git may take long."""
 
 from __future__ import annotations
 

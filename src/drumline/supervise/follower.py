@@ -1,7 +1,7 @@
-"""The follower of a run with a remote supervisor: takes the place of a supervisor on this machine.
+"""The follower of a run with a remote supervisor: the process on this machine that stands in for the supervisor.
 
-It holds the run's lock and listens on its socket, as a supervisor does, but decides nothing: it copies journal and logs
-into the run's folder and passes requests on. It exits when the supervisor has exited.
+It holds the run's lock and listens on its socket, as a supervisor does, but makes no decisions: it copies the journal
+and the logs into the run's folder, and forwards requests. It exits when the remote supervisor has exited.
 """
 
 from __future__ import annotations
@@ -31,19 +31,22 @@ from drumline.supervise.control import ControlServer, RefreshCopy
 from drumline.supervise.message import Answer, Piece, VersionError, read_answer, write_head
 from drumline.supervise.mirror import Mirror
 
-_ACKNOWLEDGE_SECONDS = 5.0  # after which a command goes on with the copy
-_RETURN_SECONDS = 20.0  # that a supervisor may take to return by itself
-_ANSWER_SECONDS = 30.0  # that one answer may take
+_ACKNOWLEDGE_SECONDS = 5.0  # after this time a command continues with the present copy
+_RETURN_SECONDS = 20.0  # a keeper starts the next supervisor within this time
+_ANSWER_SECONDS = 30.0  # time limit of one answer
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 0.5
 _LONGEST_UNREACHABLE_PAUSE = 5.0  # between two tries to reach the supervisor
-_TRIES = 5  # to pass a request on to a supervisor that is starting or exiting
+_TRIES = 5  # to forward a request to a supervisor that is starting or exiting
 _MOST_SPEC_BYTES = 1 << 24
 
 Asked = StopRequested | ResumeRequested | SupervisorReturned | RefreshCopy | None
 
 
 def find_remote(folder: RunFolder, plan: Plan, engine: Engine) -> RemoteSupervisor | None:
-    """Return access to a run's supervisor if that runs elsewhere; None if it runs here, also if it was sent here."""
+    """Return access to the remote supervisor of a run; None if the supervisor runs on this machine.
+
+    It also runs on this machine if the run was sent here by drumline on another one.
+    """
     if not isinstance(engine, Remote) or SENT_BY in read_facts(folder):
         return None
     return engine.remote_supervisor(RunOutput(plan, folder.output_dir, folder.path))
@@ -59,19 +62,22 @@ class Follower:
         self._tasks = Tasks(self._loop)
         self._woken = asyncio.Event()  # set to make the next copy now
         self._is_exiting = False
-        self._alone_since: float | None = None  # since when no supervisor holds the run's lock there
+        self._alone_since: float | None = None  # since when no remote supervisor holds the run's lock
         self._reach = Reachability(UNREACHABLE, time.time(), "it has not answered yet")
         write_reachability(folder.path, self._reach)
         self._control = ControlServer(folder.socket_file, self._loop, self._pass_on)
         self._waiting: list[Callable[[], object]] = []  # called after the next copy
-        self._control.refresh_copy = self._look_soon
+        self._control.refresh_copy = self._copy_soon
         self._control.dump_stacks = lambda then: self._tasks.begin(self._take_stacks(then))
 
     async def follow(self, acknowledge: Callable[[str], object], asked: Asked) -> None:
-        """Start the supervisor, unless only a copy is asked for; then copy until it has exited."""
+        """Start the remote supervisor, unless `asked` is RefreshCopy; then update the copy until it has exited.
+
+        Call `acknowledge` with "ok" after the first copy, or with "refused" if `asked` is refused.
+        """
         self._loop.add_signal_handler(signal.SIGTERM, self._exit)
         try:
-            if not isinstance(asked, RefreshCopy) and not await self._begin(asked):
+            if not isinstance(asked, RefreshCopy) and not await self._open(asked):
                 acknowledge("refused")
                 return
             self._loop.call_later(_ACKNOWLEDGE_SECONDS, acknowledge, "ok")
@@ -91,10 +97,10 @@ class Follower:
             self._control.close()
 
     async def _copy(self, pause: float) -> float:
-        """Copy what is new; return the seconds to wait before the next copy."""
+        """Update the copy; return the seconds to wait before the next update."""
         try:
             watched = self._control.is_watched
-            if watched:  # returns when there is a sample
+            if watched:  # the answer to this request follows the next sample
                 await self._exchange(write_head(do="request", request={"do": "watch"}))
             size = _size(self._folder)
             answer = await self._mirror.update()
@@ -121,7 +127,7 @@ class Follower:
         return min(_LONGEST_PAUSE, 1.5 * pause)
 
     def _judge(self, answer: Answer) -> None:
-        """Exit if no supervisor is there and none returns, once everything is copied."""
+        """Exit when the remote supervisor has exited, none follows it, and everything is copied."""
         if answer.locked:
             self._alone_since = None
             return
@@ -132,7 +138,7 @@ class Follower:
             self._is_exiting = True
 
     def _note(self, state: str, error: EngineError | None = None) -> None:
-        """Record the state of the supervisor, if it has changed."""
+        """Write the state of the remote supervisor to the run's folder, if it has changed."""
         message, hint = (clean_text(error.message), clean_text(error.hint)) if error else ("", "")
         if (state, message) != (self._reach.state, self._reach.message):
             since = self._reach.since if state == self._reach.state else time.time()
@@ -140,7 +146,7 @@ class Follower:
             with suppress(OSError):  # a full disk
                 write_reachability(self._folder.path, self._reach)
 
-    def _look_soon(self, then: Callable[[], object]) -> None:
+    def _copy_soon(self, then: Callable[[], object]) -> None:
         self._waiting.append(then)
         self._woken.set()
 
@@ -148,8 +154,8 @@ class Follower:
         self._is_exiting = True
         self._woken.set()
 
-    async def _begin(self, asked: Asked) -> bool:
-        """Have a supervisor there, and have it know what is asked; return False if that cannot be."""
+    async def _open(self, asked: Asked) -> bool:
+        """Start the remote supervisor if needed, and send it the request; return False if the request is refused."""
         if isinstance(asked, StopRequested):
             if problem := await self._pass_on(asked):
                 raise EngineError(problem)
@@ -157,13 +163,13 @@ class Follower:
         return await self._start(asked) or asked is None
 
     async def _start(self, asked: Asked) -> bool:
-        """Have a supervisor started there; return False if there is one already, or what is asked cannot be."""
+        """Start the remote supervisor; return False if there is one already, or if it refuses the request."""
         order = write_head(asked=_word(asked)) + json.dumps(self._launch()).encode()
         answer = read_answer(self._folder.id, await self._within(self._remote.start(order)))
         return answer.reply.get("ok") is True
 
     def _launch(self) -> dict[str, object]:
-        """Return the files of the run, and the secrets that its plan names; they are kept nowhere."""
+        """Return the files of the run, and the values of the secrets that its plan names; these are not stored."""
         folder, facts = self._folder, read_facts(self._folder)
         facts.pop("python", None)  # a path of this machine
         spec = read_regular(folder.spec_file, _MOST_SPEC_BYTES).decode("utf-8", "surrogateescape")
@@ -192,7 +198,7 @@ class Follower:
             raise EngineError(f"{self._plan.where} has not answered for {_ANSWER_SECONDS:g} s") from None
 
     async def _pass_on(self, asked: StopRequested) -> str:
-        """Pass a stop on, to a new supervisor if there is none; return why that cannot be done, or nothing."""
+        """Forward a stop request, to a new supervisor if there is none; return the problem, or an empty text."""
         message = write_head(do="request", request={"do": "stop", "force": asked.force})
         problem = "its supervisor comes and goes"
         try:
@@ -207,7 +213,7 @@ class Follower:
         return f"run {self._folder.id} was not asked to stop: {problem}"
 
     async def _take_stacks(self, then: Callable[[], object]) -> None:
-        """Have stacks saved there and copied."""
+        """Have the remote supervisor save stacks, copy them, and call `then`."""
         with suppress(EngineError, OSError):
             await self._exchange(write_head(do="request", request={"do": "stacks"}))
             await self._mirror.copy_whole()

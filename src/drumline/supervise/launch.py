@@ -17,10 +17,14 @@ from drumline.store.launch import write_launch
 
 
 def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
-    """Raise an error for a plan that cannot be started; return what it asks for beyond capacity, and warnings."""
+    """Return the capacity problems of a plan, and all warnings.
+
+    Raise InputError or EngineError if the plan cannot be started. Capacity problems are only returned with
+    `--oversubscribe`.
+    """
     _require_secrets(plan)
     launches = bind(plan, asyncio.run(engine.place(plan)))
-    capacity_problems = "; ".join(find_capacity_problems(engine, plan))  # each has commas of its own
+    capacity_problems = "; ".join(find_capacity_problems(engine, plan))  # a problem may contain commas
     if capacity_problems and not plan.oversubscribe:
         raise InputError(capacity_problems, hint="ask for less, or use `--oversubscribe`")
     problems = [*engine.problems(plan, launches)]
@@ -31,12 +35,12 @@ def check_launchable(engine: Engine, plan: Plan) -> tuple[str, Sequence[str]]:
 
 
 def find_capacity_problems(engine: Engine, plan: Plan) -> Iterator[str]:
-    """Yield what the plan asks for beyond the capacity, where the engine knows that before the run."""
+    """Yield the claims of the plan that exceed the capacity; nothing if the engine does not know it before the run."""
     return engine.capacity_problems(plan) if isinstance(engine, Limited) else iter(())
 
 
 def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tuple[RunFolder, Plan]:
-    """Create the run of a plan; the caller holds interrupts, since the run has no supervisor yet."""
+    """Create the folder of a new run with its plan; the caller blocks SIGINT, since the run has no supervisor yet."""
     folder = create_folder(site.home)
     plan = plan_as(folder.id)
     python = (site.python.path, site.python.reason) if site.python else None
@@ -45,7 +49,7 @@ def make_run(plan_as: Callable[[str], Plan], site: Site, *, spec: bytes) -> tupl
 
 
 def _require_secrets(plan: Plan) -> None:
-    """Raise InputError if a secret of the plan is not set."""
+    """Raise InputError if the environment variable of a secret of the plan is not set."""
     helpers = [(each.id, each.env) for each in plan.preparations]
     for name_of, env in (*helpers, *((each.id, each.env) for each in plan.replicas)):
         for name, value in env.items():

@@ -37,13 +37,13 @@ from drumline.supervise.periodic import PeriodicChecks
 from drumline.supervise.site import site_of_run
 from drumline.supervise.supervisor import Supervisor
 
-# For this long the cores are left to replicas that start: work that is not urgent waits.
+# After the start, work that is not urgent is delayed by this time, so that the replicas can use all cores to start.
 SETTLED_SECONDS = 1.0
 
 # The reader of log tails is imported this long after the start of the replicas, so that a failure does not wait for it.
 LOG_TAIL_SECONDS = 0.2
 
-# The most that the end of a run takes in its journal.
+# The most bytes that the end of a run takes in its journal.
 RESERVE_BYTES = 4096
 RESERVE_BYTES_PER_REPLICA = 1024
 
@@ -59,10 +59,12 @@ def supervise(
 ) -> None:
     """Supervise a run to its end, from its start or from where its last supervisor stopped.
 
-    A run with a remote supervisor is followed instead.
+    If the run has a remote supervisor, follow it instead. `asked` is the request of the caller. `acknowledge` gets:
 
-    `asked` is the request of the caller. A run that cannot be resumed is left as it is, and so is one that is over or
-    was asked to stop if a keeper asks for a supervisor.
+    * "ok": the run is supervised.
+    * "busy": it has a supervisor already.
+    * "refused": the request is refused, and the run is not changed. A resume is refused if the run cannot be resumed; a
+      keeper's request is refused if the run is over or is being stopped.
     """
     folder = RunFolder(path)
     check_run(str(path))
@@ -82,7 +84,7 @@ def supervise(
             acknowledge("refused")  # it is supervised on this machine
         else:
             runner.run(_supervise(folder, site, engine, acknowledge, asked))
-    release_lock(lock)  # a supervisor that dies does not reach this: a keeper starts the next one
+    release_lock(lock)  # not called if the supervisor is killed: then a keeper starts the next one
 
 
 async def _supervise(
@@ -116,7 +118,7 @@ async def _supervise(
         _handle_signals(loop, supervisor)
         supervisor.begin(asked)
         acknowledge("ok")
-        gc.freeze()  # collecting garbage among what is loaded would copy memory pages that are shared with children
+        gc.freeze()  # collecting garbage in the present objects would copy memory pages that are shared with children
 
         def start_checks() -> None:
             checks.settled = True
@@ -128,7 +130,7 @@ async def _supervise(
         checks.check()
         await supervisor.run()
         await checks.close()
-        await session.release(forced=supervisor.state.forced)  # first: another run may wait for what is released
+        await session.release(forced=supervisor.state.forced)  # first: another run may wait for the resources
         await checks.finish()
     supervisor.leave()
     control.close()
@@ -155,7 +157,7 @@ async def _follow(
 def _is_refused(
     asked: StopRequested | ResumeRequested | SupervisorReturned | None, plan: Plan, history: Sequence[Entry]
 ) -> bool:
-    """Return whether the request is refused: the run was resumed by another, has finished or was asked to stop."""
+    """Return whether the request is refused: the run cannot be resumed, or is over, or was asked to stop."""
     if not isinstance(asked, ResumeRequested | SupervisorReturned):
         return False
     state = new_run(plan)
@@ -167,7 +169,7 @@ def _is_refused(
 
 
 def _detach_output(folder: RunFolder) -> None:
-    """Write output to the supervisor's log, and keep no directory busy."""
+    """Redirect output to the supervisor's log, and change to the folder `/`, so that no other folder is in use."""
     with suppress(OSError):
         log = open_file(folder.supervisor_log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1)
@@ -190,7 +192,7 @@ def _record(folder: RunFolder) -> None:
 
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
-    """End the run in order upon SIGTERM; ignore the end of a terminal."""
+    """End the run in order on SIGTERM; ignore SIGHUP and SIGINT."""
     loop.add_signal_handler(signal.SIGTERM, lambda: supervisor.take(StopRequested(at_seconds=now(), preempted=True)))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)

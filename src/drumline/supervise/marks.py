@@ -1,4 +1,4 @@
-"""Write marks: which size a log had at which time, so that each line can be shown with its time."""
+"""Write marks, each with a time and the size of the log at that time, so that each line can be shown with its time."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MARK = struct.Struct(MARK_FORMAT)
 
 
 class Marker:
-    """Appends a mark to every log that has grown since the last time.
+    """Appends a mark to every log that has grown since the last call.
 
-    A supervisor that `returned` does not know when what it finds was written; its first marks say so. `writes` is false
-    where the engine records the times of lines itself.
+    A supervisor that `returned` does not know when the present output was written: its first marks have a negative
+    time. `writes` is false if the engine records the times of lines itself.
     """
 
     def __init__(self, *, returned: bool = False, writes: bool = True) -> None:
@@ -30,7 +30,7 @@ class Marker:
     def mark(self, folders: Iterable[Path]) -> list[Path]:
         """Check each log once; return the folders of logs that have grown.
 
-        If a mark cannot be written, the times of lines are less exact.
+        If a mark cannot be written, no error is raised: the times of lines are less exact.
         """
         at, grown = time.time(), []
         for folder in folders:
@@ -41,7 +41,7 @@ class Marker:
                     if self._writes:
                         _append(folder / MARKS, -at if self._late else at, size)
                     self._sizes[folder] = size
-        self._late = self._late and not self._sizes  # until earlier logs have been seen
+        self._late = self._late and not self._sizes  # true until a log was found
         return grown
 
 

@@ -1,7 +1,7 @@
-"""Messages between a command line and a supervisor that runs elsewhere, and which versions understand each other.
+"""Messages between a follower and a supervisor on another machine, and the check that their versions are compatible.
 
-Each message begins with a line of JSON that names the versions of its sender. Behind the line of an answer are the
-bytes that were asked for. Unknown fields are ignored.
+Each message begins with a line of JSON that has the versions of its sender. After this line, an answer has the
+requested bytes. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from drumline.record import Record, to_dict
 from drumline.store.journal import VERSION as JOURNAL
 
 PROTOCOL = 1  # of the messages of this file
-OLDEST = 1  # the oldest protocol that this version still understands
-MOST_PIECES = 256  # of files, in one request
-MOST_BYTES = 1 << 23  # that are asked for at once
+OLDEST = 1  # the oldest protocol that this version can read
+MOST_PIECES = 256  # pieces of files in one request
+MOST_BYTES = 1 << 23  # bytes of files in one request
 _HEAD_BYTES = 1 << 20
 _VERSION_CHARS = 40
 
 
 class VersionError(EngineError):
-    """The other side is of a version with which this one cannot talk."""
+    """The other side has a version that is not compatible with this one."""
 
 
 class Piece(Record):
@@ -39,14 +39,14 @@ class Piece(Record):
 
 
 class Found(Record):
-    """How long that file is, and the part that was asked for; nothing of one that is not there."""
+    """The answer to a requested piece; 0 and empty if the file does not exist."""
 
-    size: int
-    data: bytes
+    size: int  # of the whole file
+    data: bytes  # of the piece
 
 
 class Versions(Record):
-    """The versions of one side."""
+    """The versions of the sender of a message."""
 
     protocol: int
     oldest: int
@@ -58,10 +58,10 @@ OWN = Versions(PROTOCOL, OLDEST, JOURNAL, __version__)
 
 
 class Answer(Record):
-    """What the other side said."""
+    """The content of an answer."""
 
-    locked: bool  # a supervisor holds the run's lock there
-    returning: bool  # else: one may come back by itself
+    locked: bool  # a supervisor holds the run's lock on the other machine
+    returning: bool  # no supervisor holds it, but a keeper may start the next one
     found: tuple[Found, ...] = ()
     reply: Mapping[str, Any] = MappingProxyType({})
 
@@ -72,7 +72,7 @@ def write_head(**fields: object) -> bytes:
 
 
 def read_head(line: bytes) -> tuple[Versions, Mapping[str, Any]]:
-    """Return the versions of the sender, and the fields of its message; raise ValueError for what is no message."""
+    """Return the versions and the fields of a message; raise ValueError if the line is not the head of a message."""
     data = load_json(line)
     if not isinstance(data, dict):
         raise ValueError("a message that is no mapping")
@@ -85,7 +85,10 @@ def read_head(line: bytes) -> tuple[Versions, Mapping[str, Any]]:
 
 
 def version_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | None:
-    """Return why two sides cannot talk and what to install where, from the view of the side with versions `own`."""
+    """Return why two versions are not compatible and what to install; None if they are compatible.
+
+    The texts are for the user of the side with versions `own`.
+    """
     they, this = f"it is of drumline {theirs.drumline}", f"this is drumline {own.drumline}"
     newer = f"install drumline {theirs.drumline} or newer on this side"
     if theirs.oldest > own.protocol:
@@ -99,7 +102,10 @@ def version_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | 
 
 
 def journal_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | None:
-    """Return why the journal of a supervisor of these versions cannot be read here, and what to install."""
+    """Return why this side cannot read the journal of a supervisor of versions `theirs`, and what to install.
+
+    Return None if it can.
+    """
     if theirs.journal <= own.journal:
         return None
     they = f"it is of drumline {theirs.drumline}, with version {theirs.journal} of the journal"
@@ -108,9 +114,10 @@ def journal_problem(theirs: Versions, own: Versions = OWN) -> tuple[str, str] | 
 
 
 def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
-    """Read an answer; raise VersionError for one of a version that is not understood, EngineError for any other.
+    """Read the answer to a request for `pieces`.
 
-    Nothing is taken from it but numbers, bytes of the length that was asked for, and text that is shown.
+    Raise VersionError if its version is not compatible, and EngineError for an error or a damaged answer. The sender is
+    not trusted: only numbers, bytes of the requested length, and text for display are used.
     """
     about = f"the supervisor of run {run}"
     line, _, rest = data[:_HEAD_BYTES].partition(b"\n")
@@ -137,7 +144,7 @@ def read_answer(run: str, data: bytes, pieces: Sequence[Piece] = ()) -> Answer:
 
 
 def _found(sizes: Any, pieces: Sequence[Piece], rest: bytes) -> list[Found]:
-    """Cut the bytes behind the first line into the pieces that were asked for."""
+    """Divide the bytes after the first line into the requested pieces."""
     if not isinstance(sizes, list) or len(sizes) != len(pieces):
         raise ValueError("another number of files than was requested")
     found, start = [], 0

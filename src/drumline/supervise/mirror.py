@@ -1,8 +1,8 @@
-"""Keep a copy of the run folder of a supervisor that runs elsewhere: journal, logs, and what else views read.
+"""Keep a copy of the run folder of a supervisor on another machine: the journal, the logs, and other files of views.
 
-Only files with names that follow from the plan and the journal are requested, each within its bounds. Growing files are
-copied by offset. The copy of the journal is never ahead of the copies of the logs, so that a command that reads the
-end of a run shows every line before it.
+Only files with names that follow from the plan and the journal are requested, each with a size limit. Growing files are
+copied by offset. The journal is written after the logs, so that a command that reads the end of a run from the copy
+also finds every log line before it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drumline.supervise.message import MOST_BYTES, MOST_PIECES, Answer, Found, P
 
 Ask = Callable[[Sequence[Piece]], Coroutine[Any, Any, Answer]]
 
-_OVERLAP_BYTES = 64  # of a file that grows: they are read again, so that a file that was replaced is noticed
+_OVERLAP_BYTES = 64  # the last bytes of the copy are read again, to notice that a growing file was replaced
 _MOST_JOURNAL_BYTES = 1 << 28
 _MOST_LINE_BYTES = 1 << 22
 _GROWING = (LOG, MARKS, STEPS)
@@ -32,25 +32,25 @@ _MOST_OF_WHOLE = {REPORT: 1 << 16, ERROR: 1 << 20, STACKS: 1 << 22, METRICS: 1 <
 _WHOLE_OF_INCARNATION = (REPORT, ERROR, STACKS, METRICS)
 _UPDATES_PER_WHOLE = 4  # files that are replaced as a whole are copied less often
 _MOST_ATTEMPT = 1_000_000
-_MOST_REQUESTS = 10_000  # for one file, at an update
+_MOST_REQUESTS = 10_000  # in one update
 
 
 class Mirror:
-    """Copies what is new; remembers which incarnations may still write."""
+    """The copy of a run folder; knows which incarnations may still write."""
 
     def __init__(self, folder: RunFolder, plan: Plan, ask: Ask) -> None:
-        self.is_current = False  # nothing was left to copy at the last update
+        self.is_current = False  # the last update copied everything
         self._folder = folder
         self._ask = ask
         self._known = {*plan.all_ids, TENSORBOARD}
-        self._growing: dict[str, bool] = {}  # the folders of incarnations: whether the end was read
-        self._last: set[str] = set()  # the folders of all incarnations of the last attempt
+        self._growing: dict[str, bool] = {}  # folders of incarnations that may grow; true: the end is in the journal
+        self._last: set[str] = set()  # folders of all incarnations of the last attempt
         self._attempt = 0
         self._updates = 0
         self._note(_content(folder.journal_file, _MOST_JOURNAL_BYTES).splitlines())
 
     async def update(self) -> Answer:
-        """Copy everything that is new; return the answer with the state of the supervisor before that."""
+        """Update the copy; return the first answer, which has the state of the supervisor before the update."""
         answer, is_new, lines = await self._read_journal()
         self._note(lines.splitlines())
         self._updates += 1
@@ -68,7 +68,7 @@ class Mirror:
         return answer
 
     async def copy_whole(self, folders: Collection[str] = ()) -> None:
-        """Copy the files of these folders, or of all that may still change, that are replaced as a whole."""
+        """Copy the files that are replaced as a whole, of these folders or of all folders that may still change."""
         names = [f"{each}/{name}" for each in folders or self._growing for name in _WHOLE_OF_INCARNATION]
         names += [UNREACHED, f"attempts/{self._attempt}/{PLACES}"]
         wanted = [Piece(name, 0, _MOST_OF_WHOLE.get(name.rpartition("/")[2], 1 << 16)) for name in names]
@@ -79,7 +79,7 @@ class Mirror:
                 write_file(path, found.data)
 
     async def _read_journal(self) -> tuple[Answer, bool, bytes]:
-        """Return an answer, and the journal's new whole lines: whether they replace the copy, and what they are."""
+        """Request the journal; return the answer, whether the lines replace the copy, and the new complete lines."""
         size, tail = _end_of(self._folder.journal_file)
         answer = await self._ask([Piece(JOURNAL, size - len(tail), len(tail) + MOST_BYTES)])
         (found,) = answer.found
@@ -95,7 +95,7 @@ class Mirror:
         return answer, False, whole
 
     async def _read_anew(self) -> bytes:
-        """Return the whole journal: the copy is of one that was migrated since."""
+        """Return the whole journal, which was replaced since it was copied: it was migrated."""
         data = b""
         while len(data) < _MOST_JOURNAL_BYTES:
             (found,) = (await self._ask([Piece(JOURNAL, len(data), MOST_BYTES)])).found
@@ -106,7 +106,7 @@ class Mirror:
         return data[: data.rfind(b"\n") + 1]
 
     async def _copy_growing(self, names: Sequence[str]) -> None:
-        """Copy these files as far as they go now."""
+        """Append to the copies of these files everything up to their present sizes."""
         until: dict[str, int] = {}
         for _ in range(_MOST_REQUESTS):
             if not names:
@@ -118,7 +118,7 @@ class Mirror:
             async for piece, found in self._read(wanted):
                 size, tail = tails[piece.name]
                 if not found.data.startswith(tail) or len(found.data) == len(tail):
-                    continue  # nothing is new, or it is no longer the file that was copied: then the copy stays
+                    continue  # no new bytes; or the file was replaced, and the copy is left as it is
                 path = self._folder.path / piece.name
                 make_folder(path.parent)
                 _append(path, found.data[len(tail) :])
@@ -127,14 +127,14 @@ class Mirror:
             names = more
 
     async def _read(self, wanted: Sequence[Piece]) -> AsyncIterator[tuple[Piece, Found]]:
-        """Yield these pieces with what was found, asked for in as many requests as needed."""
+        """Yield these pieces with their data, from as many requests as needed."""
         for pieces in _requests(wanted):
             answer = await self._ask(pieces)
             for pair in zip(pieces, answer.found, strict=True):
                 yield pair
 
     def _note(self, lines: Iterable[bytes]) -> None:
-        """Learn from lines of the journal which incarnations there are."""
+        """Add the incarnations that these lines of the journal name."""
         for line in lines:
             if len(line) > _MOST_LINE_BYTES:
                 continue
@@ -153,7 +153,7 @@ class Mirror:
 
 
 def _requests(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:
-    """Divide pieces so that each request stays within its bounds."""
+    """Divide pieces into requests that have at most MOST_PIECES and, if possible, MOST_BYTES."""
     some: list[Piece] = []
     for piece in wanted:
         if some and (len(some) == MOST_PIECES or sum(each.limit for each in some) + piece.limit > MOST_BYTES):
@@ -165,7 +165,7 @@ def _requests(wanted: Sequence[Piece]) -> Iterator[list[Piece]]:
 
 
 def _end_of(path: Path) -> tuple[int, bytes]:
-    """Return how long a file is, and its last bytes; nothing of one that is not there."""
+    """Return the size of a file and its last bytes; 0 and empty if it does not exist."""
     try:
         with open(path, "rb", opener=open_regular) as stream:
             size = stream.seek(0, os.SEEK_END)
@@ -184,7 +184,7 @@ def _content(path: Path, most: int) -> bytes:
 
 
 def _append(path: Path, data: bytes) -> None:
-    """Append to a file; leave it as it was if not all can be written."""
+    """Append to a file; if not all bytes can be written, restore its size and raise OSError."""
     file = open_file(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
         size, written = os.fstat(file).st_size, 0

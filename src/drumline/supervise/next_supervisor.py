@@ -1,7 +1,7 @@
 """Start the next supervisor of a run after the last one has died.
 
-Run as `python -m drumline.supervise.next_supervisor FOLDER NUMBER MOST` by a keeper; its output goes to the
-supervisor's log.
+A keeper runs `python -m drumline.supervise.next_supervisor FOLDER NUMBER MOST`; the output goes to the supervisor's
+log.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from drumline.supervise.detach import start_supervisor
 
 
 def main(folder: str, number: str, most: str) -> None:
-    """Start a supervisor unless there is one, the run is over, or it was asked to stop."""
+    """Start a supervisor, unless the run has one, is over, or was asked to stop.
+
+    `number` is the number of this start by a keeper, `most` the largest allowed one.
+    """
     try:
         start_supervisor(RunFolder(Path(folder)), asked=SupervisorReturned(int(number), int(most)))
     except DrumlineError as error:

@@ -1,7 +1,7 @@
-"""Perform actions on an engine: one after the other, in the order in which they were ordered.
+"""Perform actions on an engine one after the other, in the order in which they were ordered.
 
-Only a stop does not wait: a start or a preparation that waits for something is cancelled by it. Starting twice
-changes nothing, so the start is performed again after the stop, without the replicas that were stopped.
+Only a stop is performed at once: it cancels a start or a preparation that is in progress. The cancelled action is
+performed again after the stop, without the stopped replicas; a repeated start has no effect on running replicas.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ Ordered = Prepare | Start | Stop
 
 
 class Performer:
-    """Holds the actions that are ordered and not performed yet; owns the task of the current one."""
+    """Holds the actions that are ordered and not performed yet; owns the task of the current action."""
 
     def __init__(self, perform: Callable[[Ordered], Awaitable[None]]) -> None:
         self._perform = perform
         self._ordered: deque[Ordered] = deque()
         self._stopped: set[Incarnation] = set()
-        self._has_order = asyncio.Event()  # something was ordered
+        self._has_order = asyncio.Event()  # an action was ordered
 
     def order(self, action: Ordered) -> None:
-        """Have this performed after everything that was ordered before."""
+        """Order an action; it is performed after all actions that were ordered before, a stop at once."""
         self._ordered.append(action)
         if isinstance(action, Stop):
             self._stopped.update(action.incarnations)
         self._has_order.set()
 
     def is_stopped(self, incarnation: Incarnation) -> bool:
-        """Return whether a stop was ordered for this incarnation, after which it does not start."""
+        """Return whether a stop was ordered for this incarnation; it must not be started after that."""
         return incarnation in self._stopped
 
     async def run(self) -> None:
-        """Perform what is ordered until this is cancelled; raise what performing raises."""
+        """Perform the ordered actions until this task is cancelled; raise the error of an action that fails."""
         while True:
             while not self._ordered:
                 self._has_order.clear()
@@ -47,16 +47,16 @@ class Performer:
                 self._ordered.insert(self._last_stop() + 1, action)
 
     async def finish(self) -> None:
-        """Perform the stops that are left: the run is over."""
+        """Perform the remaining stops; called when the run is over."""
         for action in self._ordered:
             if isinstance(action, Stop):
                 await self._perform(action)
 
     async def _finishes(self, action: Ordered) -> bool:
-        """Perform an action; return False if it was cancelled for a stop that waits."""
+        """Perform an action; return False if it was cancelled because a stop was ordered."""
         performing = asyncio.ensure_future(self._perform(action))
         try:
-            await asyncio.sleep(0)  # an action that waits for nothing is done now
+            await asyncio.sleep(0)  # an action that does not wait is complete after this
             while not performing.done():
                 if not isinstance(action, Stop) and self._last_stop() >= 0:
                     return False

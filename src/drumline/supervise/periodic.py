@@ -29,9 +29,10 @@ TICK_SECONDS = 0.25
 
 
 class PeriodicChecks:
-    """Marks logs, measures replicas and detects steps, hangs and stalls; until `settled` is set only what cannot wait.
+    """Marks logs, measures replicas, and detects steps, hangs and stalls.
 
-    The supervisor has `returned` if replicas that an earlier one started may be running.
+    Until `settled` is set, only logs are marked, and replicas are measured only for a client that watches the run.
+    With `returned`, replicas that an earlier supervisor started may be running.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class PeriodicChecks:
         self._progress: ProgressWatch | None = None
         self._hangs: HangWatch | None = None
         self._stalls: StallWatch | None = None
-        supervisor.last_look = self._last_look
+        supervisor.detect_steps = self._detect_steps
         supervisor.take_stacks = self._take_stacks
         if isinstance(session, Dumpable):
             control.dump_stacks = self._dump_stacks
@@ -69,11 +70,11 @@ class PeriodicChecks:
         grown = self._marker.mark(self._session.traces())
         is_up = self.settled and not self._supervisor.state.waiting
         if is_up:
-            self._open_hangs().look(self._supervisor.state, grown)
-            for step in self._open_progress().look(self._supervisor.state, grown):
+            self._open_hangs().check(self._supervisor.state, grown)
+            for step in self._open_progress().find_first_step(self._supervisor.state, grown):
                 self._supervisor.take(step)
             if self._supervisor.state.stepped:
-                self._open_stalls().look(self._supervisor.state, grown)
+                self._open_stalls().check(self._supervisor.state, grown)
         watched = self._control.is_watched
         if (watched or is_up or self._sampler) and self._open_sampler().is_due(watched=watched):
             self._tasks.begin(self._sample(watched=watched))
@@ -92,8 +93,8 @@ class PeriodicChecks:
         await self._open_sampler().write(watched=watched)
         self._control.notify_watchers()
 
-    def _last_look(self, exited: Collection[ReplicaId]) -> Collection[Event]:
-        return self._open_progress().look(self._supervisor.state, exited=frozenset(exited))
+    def _detect_steps(self, exited: Collection[ReplicaId]) -> Collection[Event]:
+        return self._open_progress().find_first_step(self._supervisor.state, exited=frozenset(exited))
 
     async def _take_stacks(self, action: TakeStacks) -> None:
         from drumline.supervise.hang import take_stacks  # noqa: PLC0415 - only after a hang
@@ -109,7 +110,7 @@ class PeriodicChecks:
     async def _save_stacks(self, then: Callable[[], object]) -> None:
         state = self._supervisor.state
         running = state.current(name for name, each in state.replicas.items() if each.phase is Phase.RUNNING)
-        from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only where it is asked for
+        from drumline.supervise.hang import save_stacks  # noqa: PLC0415 - only on request
 
         await save_stacks(self._session, running, gently=True)
         then()

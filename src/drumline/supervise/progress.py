@@ -1,7 +1,7 @@
-"""Detect the first step of an attempt: in what its replicas print, report or write for TensorBoard.
+"""Detect the first step of an attempt, in its logs, in reports of its scripts, or in TensorBoard's files.
 
-Only what has grown is read, once, and nothing after the step is known. Parsers are imported when there is a line to
-parse.
+Each byte of a log is read once, and nothing is read after the first step is known. Parsers are imported when there is a
+line to parse.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from drumline.run.state import RunState
 from drumline.run.traces import LOG, REPORT, trace_dir
 from drumline.runtime.private import open_regular
 
-_MOST_BYTES = 1 << 16  # of a log at a check; of more only the end is read
+_MOST_BYTES = 1 << 16  # new bytes of a log that are read in one check; of more only the end is read
 _MOST_FILES = 4
-# Marks date the step, so the longer there was none, the longer the next check can wait.
-_PAUSES_PER_LOOK, _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS = 200, 20, 5.0
+# The time of the step is read from marks, so a check need not follow the step at once: the longer there was no step,
+# the longer the next check waits.
+_PAUSES_PER_CHECK, _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS = 200, 20, 5.0
 _FEW = 16
 _WORDS = (b"loss", b"%|")  # each line that reports a step has one of these
 
-# Steps that are only in TensorBoard's files are not urgent.
+# TensorBoard's files are checked less often.
 _FILES_PAUSE_SECONDS, _FILES_LONGEST_SECONDS = 2.0, 30.0
 
 
 class ProgressWatch:
-    """Detects the first step of the attempt of a state; remembers how much of each log it has read."""
+    """Detects the first step of the current attempt; keeps how much of each log it has read."""
 
     def __init__(self, run_dir: Path, plan: Plan, output_dir: Callable[[], str], clock: Callable[[], float]) -> None:
         self._run_dir = run_dir
@@ -48,15 +49,16 @@ class ProgressWatch:
         self._watched = watched
         self._read = dict.fromkeys(watched, 0)
         self._unread = set(watched)
-        self._since = self._next_look = self._clock()
+        self._since = self._next_check = self._clock()
         self._next_files = self._since + _FILES_PAUSE_SECONDS
 
-    def look(
+    def find_first_step(
         self, state: RunState, grown: Iterable[Path] = (), *, exited: AbstractSet[ReplicaId] = frozenset()
     ) -> tuple[FirstStepTaken, ...]:
-        """Return the first step, if there is one now; called at every tick with the folders of logs that have grown.
+        """Return the event of the first step, if there is one; called at every tick with the folders of grown logs.
 
-        Also called with the replicas that have `exited`, before the exits are judged, since decisions may depend on it.
+        Also called with the replicas that have `exited` before their exits are judged, since the decision may depend on
+        whether a step was taken.
         """
         if state.stepped or not state.replicas:
             return ()
@@ -67,10 +69,10 @@ class ProgressWatch:
                 self._begin(state.attempt, incarnations)
         self._unread.update(folder for folder in grown if folder in self._watched)
         began = self._clock()
-        if began < self._next_look and not exited:
+        if began < self._next_check and not exited:
             return ()
         folders = self._unread | {folder for folder, name in self._watched.items() if name in exited}
-        if exited and len(self._watched) <= _FEW:  # the replica does not matter, and this costs little
+        if exited and len(self._watched) <= _FEW:  # any replica may have taken the step; reading few logs is cheap
             folders = set(self._watched)
         self._unread -= folders
         found = [step for folder in self._watched if (step := self._reported(folder))]
@@ -78,12 +80,12 @@ class ProgressWatch:
         if not found and began >= self._next_files:
             found = self._written(began)
         pause = min((began - self._since) / _PAUSES_PER_AGE, _LONGEST_PAUSE_SECONDS)
-        pause = max(pause, _PAUSES_PER_LOOK * (self._clock() - began))
-        self._next_look = max(self._next_look, began + pause)
+        pause = max(pause, _PAUSES_PER_CHECK * (self._clock() - began))
+        self._next_check = max(self._next_check, began + pause)
         return (min(found, key=lambda step: (step.at_seconds, step.replica)),) if found else ()
 
     def _taken(self, name: ReplicaId, step: int | None, at: float | None) -> FirstStepTaken:
-        """Return the event of a step that was taken at this time (UTC, seconds), or by now."""
+        """Return the event of a step that was taken at this time (UTC, seconds), or now if the time is not known."""
         ago = 0.0 if at is None else max(0.0, time.time() - at)
         return FirstStepTaken(self._attempt, name, step, round(self._clock() - ago, 3))
 
@@ -110,19 +112,23 @@ class ProgressWatch:
 
         is_cut = start > self._read[folder]
         self._read[folder] = start + _whole(data)
-        # The oldest that is there whole; else what is being drawn.
+        # The oldest complete piece with a step; else the bar that is being drawn.
         first, end = read_progress(data, is_cut=is_cut), len(data)
         for piece in newest_first(data, is_cut=is_cut):
             said = read_piece(piece)
             if said and (said.step is not None or said.loss is not None):
                 first, end = said, piece.end
         if first.step is None and (first.loss is None or first.epoch is None):
-            return None  # an epoch that is announced has not been done
+            return None  # the header of an epoch is not a step
         (at,) = times_of(folder, (start + end - 1,))
         return self._taken(self._watched[folder], first.step, at)
 
     def _written(self, now: float) -> list[FirstStepTaken]:
-        """Return steps in TensorBoard's files of this attempt, written by a replica or a process that ended."""
+        """Return the steps in TensorBoard's files of this attempt.
+
+        A file belongs to the replica with its pid or session. A file of a process that has ended belongs to the first
+        replica if it is in the run's folder.
+        """
         from drumline.run.scalars import progress_in  # noqa: PLC0415 - see above
         from drumline.store.scalars import BY_KERAS, find_event_files, last_scalars  # noqa: PLC0415
         from drumline.store.writers import pid_of, session_of  # noqa: PLC0415
@@ -145,7 +151,7 @@ class ProgressWatch:
 
 
 def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
-    """Return what a log has from this byte on, and the offset of that: later, if it is too much."""
+    """Return the bytes of a log from this offset on, and their offset: a later one if there are too many bytes."""
     with suppress(OSError):
         file = open_regular(path, os.O_RDONLY)
         try:
@@ -157,5 +163,5 @@ def _read_on(path: Path, offset: int) -> tuple[bytes, int]:
 
 
 def _whole(data: bytes) -> int:
-    """Return how many bytes of it are whole lines."""
+    """Return the number of bytes up to the last line end or carriage return."""
     return max(data.rfind(b"\n"), data.rfind(b"\r")) + 1

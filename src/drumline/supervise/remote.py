@@ -1,7 +1,7 @@
-"""The remote side of a supervisor that runs elsewhere: starts it, and answers requests about its run.
+"""The counterpart of a follower, on the machine of a remote supervisor: starts it, and answers requests for its run.
 
-Run as `python -m drumline.supervise.remote start|answer FOLDER` by an engine, where the supervisor runs: one message on
-stdin, one answer on stdout.
+An engine runs `python -m drumline.supervise.remote start|answer FOLDER` on that machine, with one message on stdin; the
+answer is on stdout.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from drumline.supervise.message import MOST_BYTES, MOST_PIECES, OWN, Versions, r
 from drumline.supervise.requests import may_return_itself
 
 _SPEC = "drumline.yml"
-_FILES = (_SPEC, LAUNCH, PLAN)  # the plan last: a folder without one is no run
+_FILES = (_SPEC, LAUNCH, PLAN)  # the plan is written last: a folder without a plan is not a run
 _ASKED = {"stop": False, "force": True}
-# The last line of the answer to a request, and the seconds to wait for it; other answers have one line.
+# The requests with a second answer: its text, and the seconds to wait for it. Other requests have one answer.
 _LAST = {"watch": (SAMPLED, 2.0), "stacks": (DONE, 25.0)}
 _ANSWER_SECONDS = 10.0
 
 
 def answer(folder: RunFolder, message: bytes) -> bytes:
-    """Answer a request for pieces of files, or pass one on to the supervisor."""
+    """Return the answer to a message that requests pieces of files, or that has a request for the supervisor."""
     try:
         _, fields = _read(message)
-        locked = is_locked(folder.lock_file)  # first: a supervisor writes before it exits
+        locked = is_locked(folder.lock_file)  # before the files are read: a supervisor writes them before it exits
         state_fields = {"locked": locked, "returning": not locked and may_return_itself(folder)}
         match fields.get("do"):
             case "read":
@@ -55,7 +55,7 @@ def answer(folder: RunFolder, message: bytes) -> bytes:
 
 
 def start(folder: RunFolder, message: bytes) -> bytes:
-    """Write a run's files, unless they are here, and start a supervisor for it, unless there is one."""
+    """Write the files of a run unless they exist, start a supervisor unless there is one, and return the answer."""
     try:
         sender, fields = _read(message)
         launch = json.loads(message.partition(b"\n")[2])
@@ -70,7 +70,7 @@ def start(folder: RunFolder, message: bytes) -> bytes:
 
 
 def _read(message: bytes) -> tuple[Versions, Mapping[str, Any]]:
-    """Return the versions and fields of a message; raise ValueError if its sender has one that is not understood."""
+    """Return the versions and fields of a message; raise ValueError if its version is not compatible."""
     versions, fields = read_head(message.partition(b"\n")[0])
     if problem := version_problem(versions):
         raise ValueError(f"the command line has an incompatible version: {problem[0]}; {problem[1]}")
@@ -78,7 +78,7 @@ def _read(message: bytes) -> tuple[Versions, Mapping[str, Any]]:
 
 
 def _write_files(folder: RunFolder, files: Mapping[str, str], sender: Versions) -> None:
-    """Write the files of a run; raise ValueError if another run has its number here."""
+    """Write the files of a run; raise ValueError if another run has this folder."""
     facts = {**json.loads(files[LAUNCH]), SENT_BY: sender.drumline}
     if folder.plan_file.exists():
         if read_facts(folder).get("at") != facts["at"]:
@@ -95,7 +95,10 @@ def _write_files(folder: RunFolder, files: Mapping[str, str], sender: Versions) 
 
 
 def _read_pieces(folder: RunFolder, pieces: Any) -> tuple[list[tuple[int, int]], bytes]:
-    """Read parts of files of a run's folder; one that is not there is empty."""
+    """Return the pair (file size, piece size) of each piece of a file, and the data of all pieces.
+
+    Both sizes are 0 if the file cannot be read. Raise ValueError for an invalid request.
+    """
     if not isinstance(pieces, list) or len(pieces) > MOST_PIECES:
         raise ValueError("too many files at once")
     sizes, found, left = [], bytearray(), MOST_BYTES
@@ -126,7 +129,7 @@ def _is_inside(name: str) -> bool:
 
 
 def _pass_on(folder: RunFolder, request: Any) -> Mapping[str, Any]:
-    """Pass a request on to the run's supervisor, and return its answer when it has done what was asked."""
+    """Forward a request to the run's supervisor; return its answer when the request is done, or after a timeout."""
     if not isinstance(request, dict):
         raise ValueError("a request that is no mapping")
     connection = connect(folder.socket_file)
@@ -145,7 +148,7 @@ def _read_reply(connection: socket.socket, last: bytes) -> Mapping[str, Any]:
         while not _is_whole(received, last) and (data := connection.recv(4096)):
             received += data
     except TimeoutError:
-        pass  # what was received is the answer
+        pass  # the answer that was received before the timeout is returned
     except OSError:
         received = b""
     return _first(received) or {"ok": False, "message": "the supervisor has exited"}

@@ -1,4 +1,4 @@
-"""Send requests to the supervisor of a run, starting one again where it has none."""
+"""Send requests to the supervisor of a run; a run without a supervisor gets a new one."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from drumline.store.reachability import ENDED, Reachability, read_reachability
 from drumline.supervise.control import RefreshCopy, read_answer, request_refresh, request_stop, wait_closed
 from drumline.supervise.detach import start_supervisor
 
-RETURN_SECONDS = 20.0  # that a supervisor may take to return by itself
+RETURN_SECONDS = 20.0  # a keeper starts the next supervisor within this time
 _MOMENT_SECONDS = 0.01
-_LEAVING_SECONDS = 20.0  # that the last supervisor of a run may take after its end
-_REFRESH_SECONDS = 5.0  # that a follower may take before a command goes on with the copy
-_MOST_LOST = 5  # supervisors, after which a run that is to end is given up
+_LEAVING_SECONDS = 20.0  # the supervisor exits within this time after the end of its run
+_REFRESH_SECONDS = 5.0  # after this time a command continues with the present copy
+_MOST_LOST = 5  # after so many supervisors that exited before the end of the run, a stop fails
 
 
 def read_state(folder: RunFolder) -> RunState:
-    """Return the state of a run, as its journal says."""
+    """Return the state of a run according to its journal."""
     plan = folder.plan()
     state = new_run(plan)
     for entry in read_journal(folder.journal_file, plan):
@@ -39,9 +39,9 @@ def read_state(folder: RunFolder) -> RunState:
 
 
 def refresh_run(folder: RunFolder) -> Reachability | None:
-    """Update the copy of a run that is supervised elsewhere; return the state of its supervisor.
+    """Update the copy of a run with a remote supervisor; return the reachability of the supervisor.
 
-    Return None for a run that is over. If the supervisor cannot be reached, the copy stays as it is. Raise EngineError
+    Return None for a run that is over. If the supervisor cannot be reached, the copy is not changed. Raise EngineError
     if no follower can be started.
     """
     if connection := connect(folder.socket_file):
@@ -51,34 +51,35 @@ def refresh_run(folder: RunFolder) -> Reachability | None:
         start_supervisor(folder, asked=RefreshCopy())
     reach = read_reachability(folder.path)
     if reach and reach.state == ENDED:
-        wait_supervisor_exit(folder, _REFRESH_SECONDS)  # the follower
+        wait_supervisor_exit(folder, _REFRESH_SECONDS)  # wait until the follower has exited
     return None if read_state(folder).phase.is_final else reach
 
 
 def stop_run(folder: RunFolder, *, force: bool) -> RunState:
-    """End a run, with or without a supervisor, and return its state when no process of it is left."""
+    """End a run, which may have no supervisor, and return its state when none of its processes is left."""
     return wait_until_stopped(folder, ask_to_stop(folder, force=force), force=force)
 
 
 def ask_to_stop(folder: RunFolder, *, force: bool) -> RunState:
-    """Request the end of a run from its supervisor, or a new one; return the state before the request was accepted."""
+    """Send a stop request to the supervisor of a run, or to a new one; return the state before it was accepted."""
     while not (before := read_state(folder)).phase.is_final:
         if connection := connect(folder.socket_file):
-            with connection, suppress(OSError):  # it may exit at any moment
+            with connection, suppress(OSError):  # the supervisor may exit at any moment
                 request_stop(connection, force=force)
                 if read_answer(connection):
                     return before
         elif is_locked(folder.lock_file):
-            time.sleep(_MOMENT_SECONDS)  # it is starting or exiting
+            time.sleep(_MOMENT_SECONDS)  # the supervisor is starting or exiting
         elif start_supervisor(folder, asked=StopRequested(force, now())):
             return before
     return before
 
 
 def wait_until_stopped(folder: RunFolder, asked: RunState, *, force: bool) -> RunState:
-    """Return when a run that was asked to stop is over, whatever happens to its supervisor meanwhile.
+    """Return the state of a run when it is over after a stop request; if its supervisor is lost, request it again.
 
-    `asked` is its state when the stop was requested. A run that was over, and was resumed since, goes on.
+    `asked` is the state when the stop was requested. If the run was resumed since then, return its present state. Raise
+    EngineError after too many lost supervisors.
     """
     for _ in range(_MOST_LOST):
         state = _wait(folder, resumes=asked.resumes)
@@ -91,9 +92,9 @@ def wait_until_stopped(folder: RunFolder, asked: RunState, *, force: bool) -> Ru
 
 
 def resume_run(folder: RunFolder) -> RunState:
-    """Resume a run that is over; return its state before. Raise InputError, with what to do, if it cannot be resumed.
+    """Resume a run that is over; return its state before. Raise InputError with a hint if it cannot be resumed.
 
-    Its last supervisor may still be exiting, and another command may resume it at the same moment.
+    Wait if its last supervisor is still exiting; raise EngineError if it does not exit in time.
     """
     deadline = time.monotonic() + _LEAVING_SECONDS
     while True:
@@ -116,7 +117,7 @@ def is_lost(folder: RunFolder, state: RunState) -> bool:
 
 
 def _record_lost(folder: RunFolder, before: RunState) -> RunState:
-    """Have a supervisor record that no process of a run is alive; return the state then."""
+    """Start a supervisor, which records that no process of the run is left; return the state after that."""
     start_supervisor(folder)
     while not (state := read_state(folder)).phase.is_final and state.attempt == before.attempt:
         if not is_locked(folder.lock_file):
@@ -126,7 +127,7 @@ def _record_lost(folder: RunFolder, before: RunState) -> RunState:
 
 
 def check_resumable(folder: RunFolder, state: RunState) -> None:
-    """Raise InputError, with what to do instead, if a run cannot be resumed."""
+    """Raise InputError, with a hint for the user, if a run cannot be resumed."""
     if state.phase is Phase.FINISHED:
         raise InputError(
             f"run {folder.id} has finished: there is nothing to go on with", hint="`drumline train` starts another"
@@ -138,7 +139,7 @@ def check_resumable(folder: RunFolder, state: RunState) -> None:
 
 
 def wait_for_end(folder: RunFolder) -> RunState:
-    """Return when a run is over; raise EngineError if it has no supervisor."""
+    """Return the state of a run when it is over; raise EngineError if it has no supervisor and gets none."""
     while not (state := _wait(folder)).phase.is_final:
         deadline = time.monotonic() + RETURN_SECONDS
         while not is_locked(folder.lock_file):
@@ -149,7 +150,7 @@ def wait_for_end(folder: RunFolder) -> RunState:
 
 
 def may_return_itself(folder: RunFolder) -> bool:
-    """Return whether a run without a supervisor has a keeper on this machine that starts the next one."""
+    """Return whether a run without a supervisor has a keeper on this machine that will start the next one."""
     try:
         returns = int(read_regular(folder.path / SUPERVISOR_RETURNS, 8))
     except (OSError, ValueError):
@@ -158,7 +159,7 @@ def may_return_itself(folder: RunFolder) -> bool:
 
 
 def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
-    """Wait until a run is over, was resumed more often than this, or has no supervisor; return its state then."""
+    """Wait until a run is over, was resumed more than `resumes` times, or has no supervisor; return its state."""
     while not (state := read_state(folder)).phase.is_final and state.resumes <= resumes:
         if connection := connect(folder.socket_file):
             with connection:
@@ -166,7 +167,7 @@ def _wait(folder: RunFolder, *, resumes: float = math.inf) -> RunState:
         elif is_locked(folder.lock_file):
             time.sleep(_MOMENT_SECONDS)
         else:
-            return read_state(folder)  # it writes before it exits
+            return read_state(folder)  # read again: the supervisor may have written entries before it exited
     return state
 
 

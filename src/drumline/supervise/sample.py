@@ -19,21 +19,21 @@ from drumline.store.metrics import Sample, append_sample, read_samples
 WATCHED_SECONDS = 1.0
 UNWATCHED_SECONDS = 5.0
 
-# On a machine with thousands of processes a sample takes long; it may take a small part of the time at most.
+# On a machine with thousands of processes a sample takes long. The pause is so many times the time of the last sample.
 _PAUSES = 10
 _PAUSES_UNWATCHED = 200
-_SHORTEST_SECONDS = 0.01  # less is an end that was recorded before
+_SHORTEST_SECONDS = 0.01  # a shorter sample is of an incarnation that has ended and is recorded completely
 
 
 class _Written(Record):
-    """How much of an incarnation is recorded."""
+    """The sums of the recorded samples of an incarnation."""
 
     seconds: float
     cpu_seconds: float
 
 
 class Sampler:
-    """Records what the engine measures; remembers how much of each incarnation is recorded."""
+    """Records the measurements of the engine; keeps how much of each incarnation is recorded."""
 
     def __init__(
         self, run_dir: Path, plan: Plan, session: Session, *, tick_seconds: float, clock: Callable[[], float]
@@ -49,19 +49,19 @@ class Sampler:
         self._is_writing = False
 
     def is_due(self, *, watched: bool) -> bool:
-        """Return whether it is time for a sample, and none is being written. Asked at every tick."""
+        """Return whether a sample is due, and none is being written; called at every tick."""
         pause = max(WATCHED_SECONDS, _PAUSES * self._took) if watched else self._long_pause
         return not self._is_writing and self._clock() - self._sampled_at >= pause - self._tick / 2
 
     async def write(self, *, watched: bool = False) -> None:
-        """Write a sample of every replica, and the last one of those that have ended."""
+        """Write a sample of every replica that runs, and the last sample of every replica that has ended since."""
         self._sampled_at, self._is_writing = self._clock(), True
         try:
             for usage in await self._session.usage(watched=watched) if self._session else ():
-                with suppress(OSError):  # a full disk costs this sample; the next one covers its time too
+                with suppress(OSError):  # on a full disk this sample is lost; the next one includes its time
                     self._write(usage)
         except OSError:
-            pass  # no descriptor is left to measure with
+            pass  # the engine cannot measure: no descriptor is left
         finally:
             self._took, self._is_writing = self._clock() - self._sampled_at, False
 
@@ -77,7 +77,7 @@ class Sampler:
         if seconds < _SHORTEST_SECONDS and written.seconds:
             return
         seconds = max(seconds, 0.0)
-        # The CPU time of children that are not waited for is counted while they run, and lost after.
+        # The total can decrease: the CPU time of children that are not waited for is counted only while they run.
         cpu_seconds = max(0.0, usage.cpu_seconds - written.cpu_seconds)
         gpu = usage.gpu or GpuUsage(None, None, -1, 0)
         sample = Sample(

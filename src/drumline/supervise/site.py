@@ -1,4 +1,4 @@
-"""The site of a command or a run: home, cores, Python."""
+"""The site of a command or a run: the project's folder, the home, the cores and the Python of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from drumline.store.launch import read_facts, read_python
 
 
 def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
-    """Return the site of a spec in this directory; `python` is the interpreter of the run, found now if not given."""
+    """Return the site of a spec in this directory; without `python`, the interpreter is searched for now."""
     python = python or find_interpreter(os.environ, own=sys.executable, base=_base(), program=sys.argv[0])
     usual = next((each for each in os.get_exec_path() if os.access(f"{each}/python", os.X_OK)), None)
     same = usual is not None and Path(usual) == Path(python.folder)
@@ -31,7 +31,7 @@ def site_of(directory: str | Path, python: Interpreter | None = None) -> Site:
 
 
 def site_of_run(folder: RunFolder) -> Site:
-    """Return the site of a run that was launched before, with the Python of its launch, even if that is gone."""
+    """Return the site of an existing run, with the Python of its launch, even if that interpreter no longer exists."""
     facts = read_facts(folder)
     known = read_python(facts)
     site = site_of(facts.get("directory", "."), Interpreter(*known) if known else None)

@@ -1,4 +1,4 @@
-"""Detect that a run has written files that TensorBoard can show; checked rarely, and only until there are any."""
+"""Detect that a run has written files that TensorBoard can show; checked at long intervals until one is found."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from drumline.store.tfevents import has_summaries
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-# Summaries are written after the first steps or the first epoch: the longer there were none, the longer the next
-# check can wait. A large folder is checked less often.
+# Summaries are written after the first steps or the first epoch: the longer there were none, the longer the next check
+# waits. A large folder is checked less often.
 _PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 2.0, 30.0
 _PAUSES_PER_AGE = 20
 _PAUSES_PER_CHECK = 200
 
 
 class SummaryDetector:
-    """Checks the folder that `folder` returns periodically, until there are summaries, or None is returned."""
+    """Checks the folder that `folder()` returns at intervals, until it has summaries, or `folder()` returns None."""
 
-    def __init__(self, loop: AbstractEventLoop, folder: Callable[[], str | None], tell: ReportEvent) -> None:
+    def __init__(self, loop: AbstractEventLoop, folder: Callable[[], str | None], report: ReportEvent) -> None:
         self._loop = loop
         self._folder = folder
-        self._tell = tell
+        self._report = report
         self._began = loop.time()
 
     def check(self) -> None:
-        """Check once, and again later if there is nothing."""
+        """Check the folder; if it has no summaries, schedule the next check."""
         folder = self._folder()
         if folder is None:
             return
         before = self._loop.time()
         if has_summaries(folder):
-            self._tell(SummariesFound())
+            self._report(SummariesFound())
             return
         now = self._loop.time()
         pause = min(max(_PAUSE_SECONDS, (now - self._began) / _PAUSES_PER_AGE), _LONGEST_PAUSE_SECONDS)

@@ -1,4 +1,4 @@
-"""The supervisor: records events, asks the state machine what to do, and does it."""
+"""The supervisor: it records events and the decisions of the state machine, and performs the actions."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from drumline.supervise.unexpected import describe, handle_unexpected
 if TYPE_CHECKING:
     from drumline.supervise.log_tail import LogTailReader
 
-# For this long the cores are left to replicas that start.
+# After the start, work that is not urgent is delayed by this time, so that the replicas can use all cores to start.
 _SETTLED_SECONDS = 1.0
 
 
@@ -65,7 +65,7 @@ class Supervisor:
         folder: Path | None = None,
     ) -> None:
         self.plan = plan
-        self._folder = folder  # of the run; None where no log is read
+        self._folder = folder  # of the run; None in tests without logs
         self._log_tails: LogTailReader | None = None
         self.state = new_run(plan)
         self.ending: Ending | None = None
@@ -78,12 +78,11 @@ class Supervisor:
         self._tasks = Tasks(loop)
         self._addresses: dict[int, tuple[str, ...]] = {}
         self.output_dir = ""  # of the attempt that was placed last
-        self.last_look: Callable[[Collection[ReplicaId]], Iterable[Event]] = (
-            lambda _: ()
-        )  # called before exits are judged
+        # Called with the exited replicas before their exits are judged; returns FirstStepTaken if a step was found.
+        self.detect_steps: Callable[[Collection[ReplicaId]], Iterable[Event]] = lambda _: ()
         self.take_stacks: Callable[[TakeStacks], Work] = self._take_no_stacks
         self._journal_error = ""  # why the journal cannot be written
-        self._failed_attempt = -1  # the last one in which there was an unexpected error
+        self._failed_attempt = -1  # the last attempt with an unexpected error
         history = list(history)
         for record in history:
             self._note(record.event)
@@ -92,7 +91,7 @@ class Supervisor:
         self.is_new = not self._addresses and self.state == new_run(plan)
 
     def begin(self, asked: StopRequested | ResumeRequested | SupervisorReturned | None = None) -> None:
-        """Start the run, continue where a supervisor stopped, or begin the next attempt of one that was over."""
+        """Start the run, continue where the last supervisor stopped, or begin the next attempt of a resumed run."""
         if isinstance(asked, StopRequested | ResumeRequested):
             self.take(asked)
         if not isinstance(asked, ResumeRequested):
@@ -108,7 +107,7 @@ class Supervisor:
         self._woken.set()
 
     async def run(self) -> None:
-        """Process events as they come, until the run is over."""
+        """Process events as they arrive, until the run is over."""
         handle_unexpected(self._loop, self._fail)
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._performer.run()), group.create_task(self._read_events())]
@@ -126,38 +125,38 @@ class Supervisor:
             self.take(event)
 
     def settle(self) -> None:
-        """Record and act upon all accepted events, and upon what follows from them."""
+        """Record all accepted events and their decisions, and perform the actions; also of events that these cause."""
         while self._events:
             events, self._events = [*self._events], deque()
             if exited := [event.replica for event in events if isinstance(event, ReplicaExited)]:
-                events = [*self.last_look(exited), *map(self._with_evidence, events)]
-            state, orders, decided = self.state, list[Action](), list[Decided]()
+                events = [*self.detect_steps(exited), *map(self._with_evidence, events)]
+            state, actions, decided = self.state, list[Action](), list[Decided]()
             for event in events:
                 self._note(event)
                 reached = transition(self.plan, state, event)
                 state = reached.state
                 decided.append((event, reached.decisions))
-                orders += reached.actions
+                actions += reached.actions
             if named := name_cause(self.plan, state):
                 decided.append((named, ()))
                 state = fold(state, named)
             self._record(decided)
             self.state = state
-            for order in orders:
-                self._execute(order)
+            for action in actions:
+                self._execute(action)
             if self._journal_error and self.state.ending is None:
-                # A run that cannot be recorded is ended.
+                # A run without a journal is ended.
                 self.take(EngineFailed(self.state.attempt, f"the journal cannot be kept: {self._journal_error}"))
 
     def leave(self) -> None:
-        """Write what could not be written to the journal before; if it still cannot be, log that."""
+        """Write entries that could not be written to the journal before; log an error if that fails again."""
         try:
             self._journal.append([])
         except OSError as error:
             log(f"the end of the run is not in its journal: {error.strerror}")
 
     def _with_evidence(self, event: Event) -> Event:
-        """Return the event; the exit of a replica that failed with what it wrote last, where that can be the cause."""
+        """Return the event; the exit of a failed replica that may be the cause gets the evidence of its log."""
         if not isinstance(event, ReplicaExited) or event.exit.ok or event.replica.is_helper or self._folder is None:
             return event
         if self.state.ending and self.state.ending.phase is not Phase.FAILED:
@@ -184,7 +183,7 @@ class Supervisor:
             self._began = self._loop.time()
 
     def _execute(self, action: Action) -> None:
-        """Begin an action; the work of the engine is not waited for."""
+        """Start an action, without waiting for the engine."""
         match action:
             case Prepare() | Start() | Stop():
                 self._performer.order(action)
@@ -204,7 +203,7 @@ class Supervisor:
                 assert_never(action)
 
     async def _perform(self, action: Prepare | Start | Stop) -> None:
-        """Have the engine perform an action; an error of it is an event of the run."""
+        """Have the engine perform an action; if it fails to start or prepare, EngineFailed is recorded."""
         if isinstance(action, Stop):
             await self._session.stop(action.incarnations, grace_seconds=action.grace_seconds)
             return
@@ -223,7 +222,7 @@ class Supervisor:
             self._fail(describe(error))
 
     def _fail(self, message: str) -> None:
-        """End the run in order after an unexpected error; only the first one of an attempt is recorded."""
+        """End the run in order after an unexpected error; only the first such error of an attempt is recorded."""
         if self._failed_attempt != self.state.attempt:
             self._failed_attempt = self.state.attempt
             self.take(EngineFailed(self.state.attempt, message))
@@ -248,7 +247,7 @@ class Supervisor:
         return self._performer.is_stopped(incarnation)
 
     async def _serve(self, incarnation: int) -> None:
-        """Start TensorBoard beside the run; an error ends only TensorBoard."""
+        """Start TensorBoard beside the run; an error is recorded as its exit, and does not affect the run."""
         try:
             serving = require(self._session, Serving, "TensorBoard beside a run", self.plan.engine)
             await serving.serve(self.plan, incarnation=incarnation)
@@ -269,7 +268,7 @@ class Supervisor:
         return dict(zip((each.id for each in self.plan.replicas), self._addresses.get(attempt, ()), strict=False))
 
     async def _placement(self, attempt: int) -> Placement:
-        """Return the placement of this attempt: the recorded one, or a new one that is recorded before it starts."""
+        """Return the placement of an attempt: with the recorded addresses, or a new one, which is recorded at once."""
         if attempt in self._addresses:
             placed = await self._session.place(self.plan, attempt=attempt, keep=self._addresses[attempt])
         else:
@@ -290,13 +289,13 @@ def _about(seconds: float) -> float:
 
 
 def _since_resumed(history: Sequence[Entry]) -> Sequence[Entry]:
-    """Return what happened since the run was accepted, or resumed for the last time."""
+    """Return the entries since the run was accepted, or resumed for the last time."""
     resumed = (number for number, record in enumerate(history) if isinstance(record.event, ResumeRequested))
     return history[max(resumed, default=0) :]
 
 
 def _seconds_active(history: Sequence[Entry], boot: str, now: float) -> float:
-    """Return how long a run has been active, without the time between two boots."""
+    """Return how many seconds a run has been active, without the time between two boots."""
     seconds = 0.0
     for _, records in groupby(history, key=lambda record: record.boot):
         times = [record.since_boot for record in records]

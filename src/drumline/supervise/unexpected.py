@@ -13,7 +13,7 @@ from drumline.words import describe_os_error, printable
 def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], object]) -> None:
     """Log each error of a callback or a task, and call `fail` with its description.
 
-    What asyncio and other libraries report by themselves, as of a connection that they close, is only logged.
+    An error that asyncio or a library reports itself, such as of a connection that it closes, is only logged.
     """
 
     def handle(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -26,6 +26,6 @@ def handle_unexpected(loop: asyncio.AbstractEventLoop, fail: Callable[[str], obj
 
 
 def describe(error: BaseException) -> str:
-    """Return what an unexpected error says, in one line."""
+    """Return an unexpected error as one line of text."""
     words = describe_os_error(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
     return f"unexpected error in the supervisor: {printable(words)}"

@@ -1,4 +1,4 @@
-"""Watch runs: ask their supervisors for samples, and wait for new ones."""
+"""Watch runs: request samples from their supervisors, and wait for new samples."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from drumline.supervise.control import SAMPLED, request_watch
 
 
 class Watch:
-    """Open connections to the supervisors of runs; while they are open, these sample each second."""
+    """The connections to the supervisors of runs; while they are open, the supervisors write a sample each second."""
 
     def __init__(self) -> None:
         self._open: dict[Path, socket.socket] = {}
 
     def follow(self, sockets: Collection[Path]) -> None:
-        """Watch the runs with these sockets, where a supervisor listens, and no others."""
+        """Watch exactly the runs with these sockets; a run without a supervisor is left out."""
         for path in self._open.keys() - set(sockets):
             self._drop(path)
         for path in sockets:
@@ -29,7 +29,7 @@ class Watch:
                 try:
                     request_watch(connection)
                 except OSError:
-                    self._drop(path)  # it has just exited
+                    self._drop(path)  # the supervisor has just exited
 
     def wait(self, seconds: float) -> None:
         """Return when every supervisor has reported a sample or has exited, or after the timeout."""

@@ -69,7 +69,7 @@ class WatchedRun:
         self._tick()
 
     def _tick(self) -> None:
-        self._watch.look(self.state, self._marker.mark(self.session.traces()))
+        self._watch.check(self.state, self._marker.mark(self.session.traces()))
         self.loop.call_later(10.0, self._tick)
 
     def passes(self, seconds: float) -> list[Event]:

@@ -54,13 +54,13 @@ class WatchedRun:
         with (self.folder(replica) / "log").open("a") as log:
             log.write(text)
 
-    def look(self, *exited: ReplicaId) -> list[FirstStepTaken]:
+    def first_steps(self, *exited: ReplicaId) -> list[FirstStepTaken]:
         """A tick, a second after the one before; or a check for exits, at once."""
         if exited:
-            return list(self.watch.look(self.state, exited=frozenset(exited)))
+            return list(self.watch.find_first_step(self.state, exited=frozenset(exited)))
         self.loop.pass_time(1)
         folders = [self.folder(replica.id) for replica in self.plan.replicas]
-        found = self.watch.look(self.state, self.marker.mark(folders))
+        found = self.watch.find_first_step(self.state, self.marker.mark(folders))
         for event in found:
             self.state, actions = step(self.plan, self.state, event)
             assert not actions
@@ -85,7 +85,7 @@ def _earlier(marks: bytes, seconds: float) -> bytes:
 def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: int | None) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, text)
-    (taken,) = watched.look()
+    (taken,) = watched.first_steps()
     assert (taken.attempt, taken.replica, taken.step) == (0, WORKER, number)
     assert watched.state.stepped
 
@@ -94,41 +94,41 @@ def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: i
 def test_what_only_sounds_like_a_step_is_none(tmp_path: Path, text: str) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(CHIEF, text)
-    assert watched.look() == []
+    assert watched.first_steps() == []
 
 
 def test_what_an_evaluator_says_is_not_a_step_of_the_training(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(EVALUATOR, "step 100 loss 0.3\n")
-    assert watched.look() == []
+    assert watched.first_steps() == []
 
 
 def test_a_line_that_comes_in_pieces_is_read_when_it_is_whole(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 5 lo")
-    assert watched.look() == []
+    assert watched.first_steps() == []
     watched.say(WORKER, "ss 0.25\n")
-    assert [taken.step for taken in watched.look()] == [5]
+    assert [taken.step for taken in watched.first_steps()] == [5]
 
 
 def test_it_is_told_once_and_then_nothing_is_read(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n")
-    assert watched.look()
+    assert watched.first_steps()
     watched.say(CHIEF, "step 2 loss 0.3\n")
-    assert watched.look() == []
-    assert watched.look(CHIEF) == []
+    assert watched.first_steps() == []
+    assert watched.first_steps(CHIEF) == []
 
 
 def test_the_next_attempt_has_a_first_step_of_its_own(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n")
-    assert watched.look()
+    assert watched.first_steps()
     watched.state = watched.state.replace(attempt=1, stepped=False, replicas=dict(watched.state.replicas))
     watched.folder(WORKER).mkdir(parents=True)
-    assert watched.look() == []
+    assert watched.first_steps() == []
     watched.say(WORKER, "step 60 loss 0.3\n")
-    (taken,) = watched.watch.look(watched.state, [watched.folder(WORKER)])
+    (taken,) = watched.watch.find_first_step(watched.state, [watched.folder(WORKER)])
     assert (taken.attempt, taken.step) == (1, 60)
 
 
@@ -139,7 +139,7 @@ def test_a_step_that_is_found_late_has_the_time_of_its_mark(tmp_path: Path) -> N
     marks = watched.folder(WORKER) / "marks"
     marks.write_bytes(_earlier(marks.read_bytes(), 30.0))
     watched.loop.pass_time(40)
-    (taken,) = watched.look(WORKER)
+    (taken,) = watched.first_steps(WORKER)
     assert watched.loop.time() - 60.0 < taken.at_seconds < watched.loop.time() - 29.0
 
 
@@ -151,7 +151,7 @@ def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
         watched.marker.mark([watched.folder(replica)])
         marks = watched.folder(replica) / "marks"
         marks.write_bytes(_earlier(marks.read_bytes(), ago))
-    assert [taken.replica for taken in watched.look(WORKER, CHIEF)] == [CHIEF]
+    assert [taken.replica for taken in watched.first_steps(WORKER, CHIEF)] == [CHIEF]
 
 
 def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv(TRACE_DIR, str(watched.folder(WORKER)))
     write_report(12, {}, now=lambda: time.time() - 10)
     write_report(13, {})
-    (taken,) = watched.look()
+    (taken,) = watched.first_steps()
     assert (taken.replica, taken.step) == (WORKER, 12)
     assert watched.loop.time() - 40 < taken.at_seconds < watched.loop.time() - 9
 
@@ -173,22 +173,22 @@ def test_a_file_for_tensorboard_is_a_step_of_the_replica_that_wrote_it(tmp_path:
     old, new = (output / f"events.out.tfevents.{int(at)}.host.{os.getpid()}.0.v2" for at in (1e9, time.time() + 1))
     old.write_bytes((WRITTEN / "script").read_bytes())
     watched.loop.pass_time(60)
-    assert watched.look() == []  # of another attempt
+    assert watched.first_steps() == []  # of another attempt
     new.write_bytes((WRITTEN / "script").read_bytes())
     watched.loop.pass_time(60)
-    assert [taken.replica for taken in watched.look()] == [WORKER]
+    assert [taken.replica for taken in watched.first_steps()] == [WORKER]
 
 
 def test_of_a_long_log_without_progress_the_end_is_read(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
-    assert [taken.step for taken in watched.look()] == [9]
+    assert [taken.step for taken in watched.first_steps()] == [9]
 
 
 def test_before_an_end_is_judged_everything_new_is_read_however_seldom_it_is_looked(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.look_takes = 10.0
-    assert watched.look() == []
+    assert watched.first_steps() == []
     watched.say(WORKER, "step 1 loss 0.3\n")
-    assert watched.look() == []
-    assert [taken.step for taken in watched.look(CHIEF)] == [1]
+    assert watched.first_steps() == []
+    assert [taken.step for taken in watched.first_steps(CHIEF)] == [1]

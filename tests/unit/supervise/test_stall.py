@@ -64,7 +64,7 @@ class WatchedRun:
         self.state, _ = step(self.plan, self.state, event)
 
     def _tick(self) -> None:
-        self._watch.look(self.state, self._marker.mark(self.session.traces()))
+        self._watch.check(self.state, self._marker.mark(self.session.traces()))
         self.loop.call_later(0.25, self._tick)
 
     def passes(self, seconds: float) -> list[Event]:
