@@ -42,7 +42,7 @@ def index() -> int:
 
 
 def is_chief() -> bool:
-    """Return whether this replica saves for all: the chief, or worker 0 if there is none; True for a single script."""
+    """Return whether this replica saves for all: the chief, or worker 0 without a chief; True for a script alone."""
     name, number = _task()
     if chief := os.environ.get("DRUMLINE_CHIEF"):
         return chief == f"{name}.{number}"
@@ -63,7 +63,7 @@ def cluster() -> dict[str, list[str]]:
 
 
 def output_dir() -> Path:
-    """Return the folder for results, created if missing: OUTPUT_DIR, else `output` here."""
+    """Return the folder for results, created if missing: OUTPUT_DIR, else `output` in the current folder."""
     from drumline.runtime.folders import make
 
     return make(os.environ.get("OUTPUT_DIR") or "output")
@@ -77,9 +77,9 @@ def checkpoint_dir() -> Path:
 
 
 def write_dir(path: str | os.PathLike[str]) -> Path:
-    """Return this folder for the chief; for other replicas a private one, removed at exit.
+    """Return this folder for the chief, and for other replicas a private folder, which is removed at exit.
 
-    For saving in which all replicas take part and only the chief's copy is kept.
+    Use it if all replicas have to take part in saving, and only the chief's copy is kept.
     """
     from drumline.runtime.folders import make, private
 
@@ -87,21 +87,21 @@ def write_dir(path: str | os.PathLike[str]) -> Path:
 
 
 def report(*, step: int, **values: float) -> None:
-    """Report the progress of the training; cheap enough for every step. Only the last report counts."""
+    """Report the progress of the training; cheap enough for every step. A new report replaces the last one."""
     from drumline.runtime.progress import write_report
 
     write_report(step, values)
 
 
 def record_errors() -> None:
-    """Record an uncaught exception as data beside the log; it is still printed."""
+    """Install a hook that records an uncaught exception as data beside the log, and prints it as usual."""
     from drumline.runtime.errors import install
 
     install()
 
 
 def serve_if_server() -> None:
-    """Serve until killed on a parameter server, or a worker with a coordinating chief; return on other replicas."""
+    """On a parameter server, or a worker with a coordinating chief, serve until killed; return on other replicas."""
     if "ps" in cluster() and role() in ("ps", "worker"):
         from drumline.runtime.tensorflow import serve
 

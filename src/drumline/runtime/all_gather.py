@@ -8,7 +8,7 @@ import tensorflow as tf
 
 
 def all_gather(strategy: Any, numbers: list[int]) -> list[list[int]]:
-    """Return these numbers of every replica of a strategy, in the order of the replicas."""
+    """Return the numbers that every replica of a strategy has passed, in the order of the replicas."""
 
     @tf.function  # type: ignore[untyped-decorator]
     def on_all() -> Any:

@@ -15,7 +15,7 @@ from drumline.runtime import is_chief, write_dir
 from drumline.runtime.all_gather import all_gather
 from drumline.runtime.start_error import StartError
 
-_KEPT = 2  # the last, and the one before in case the last cannot be read
+_KEPT = 2  # the last backup, and the one before, in case the last cannot be read
 
 
 class Backup(keras.callbacks.Callback):  # type: ignore[misc]
@@ -49,7 +49,7 @@ class Backup(keras.callbacks.Callback):  # type: ignore[misc]
             print(f"resumed after epoch {epochs}", flush=True)  # noqa: T201
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-        """Save."""
+        """Save a backup, and remove old ones."""
         folder = write_dir(self._folder)
         partial = folder / "partial.weights.h5"
         self.model.save_weights(partial, overwrite=True)

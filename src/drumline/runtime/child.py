@@ -19,8 +19,8 @@ def start_python(
 ) -> subprocess.Popen[bytes]:
     """Start `main(*words)` of a module of drumline in its own session, with these descriptors open.
 
-    It is the same interpreter with the same import path, also if its file was moved. Raise OSError if no process can be
-    started.
+    The child runs the same interpreter, even if its file was moved, with the same import path. Raise OSError if no
+    process can be started.
     """
     folders = [_FOLDER, *filter(None, sys.path)]
     program = f"import sys; sys.path += {folders}; from {module} import main; main(*sys.argv[1:])"

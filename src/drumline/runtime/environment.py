@@ -1,8 +1,9 @@
 """Build a Python environment once: `environment.py ROOT PYTHON REQUIREMENT…`; later runs reuse it.
 
 An environment contains its own path, so it is built in place; a marker file that is written last shows that it is
-complete. A builder, with the processes that it starts, holds an exclusive lock; users hold a shared lock. Environments
-that were not used for long are removed when another is built. `-c REQUIREMENT` only constrains the others.
+complete. A builder and the processes that it starts hold an exclusive lock; processes that use an environment hold a
+shared lock. Environments that were not used for a long time are removed when another is built. `-c REQUIREMENT`
+only constrains the others.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ KEEP_SECONDS = 30 * 86_400.0
 
 
 def folder_of(root: str, python: str, requirements: Sequence[str]) -> str:
-    """Return the folder of the environment with this interpreter and these requirements; reads no files."""
+    """Return the folder of the environment with this interpreter and these requirements; read no files."""
     machine = os.uname()
     key = json.dumps([1, machine.sysname, machine.machine, python, *requirements])
     first = next((line for line in requirements if not line.startswith("-")), "python")
@@ -68,7 +69,7 @@ def is_ready(folder: str) -> bool:
 
 
 def use(folder: str) -> int | None:
-    """Return a descriptor that keeps an environment from being removed while it is open; None if there is none."""
+    """Return a descriptor that protects an environment from removal while it is open; None if none is complete."""
     for _ in range(20):
         if not is_ready(folder):
             return None
@@ -86,7 +87,7 @@ def use(folder: str) -> int | None:
 def provide(root: str, python: str, requirements: Sequence[str]) -> str:
     """Return the folder of an environment, built if necessary; raise NotBuilt if that fails.
 
-    Wait if another process builds it. Its interpreter is `bin/python` in the folder.
+    If another process is building it, wait. The interpreter of the environment is `bin/python` in the folder.
     """
     folder = folder_of(root, python, requirements)
     if is_ready(folder):
@@ -117,7 +118,7 @@ def provide(root: str, python: str, requirements: Sequence[str]) -> str:
 
 
 def remove_unused(root: str, older_than_seconds: float) -> Iterator[str]:
-    """Remove environments that were not used for so long, and what interrupted builds left; yield the former."""
+    """Remove environments that were not used for this time, and incomplete ones; yield the complete ones."""
     for folder in kept(root):
         if is_ready(folder) and time.time() - last_used(folder) < older_than_seconds:
             continue
@@ -144,7 +145,7 @@ def kept(root: str) -> list[str]:
 
 
 def last_used(folder: str) -> float:
-    """Return when its last use began, as a Unix time in seconds."""
+    """Return when the last use of an environment began, as a Unix time in seconds; 0 if it was never used."""
     try:
         return os.stat(f"{folder}.lock").st_mtime
     except OSError:
@@ -152,7 +153,7 @@ def last_used(folder: str) -> float:
 
 
 def take_lock(folder: str, how: int) -> int | None:
-    """Lock a folder with flock(2); None if it is locked and `how` has LOCK_NB."""
+    """Lock a folder with flock(2) and return the descriptor; None if it is locked and `how` has LOCK_NB."""
     path = f"{folder}.lock"
     while True:
         lock = open_file(path, os.O_RDWR | os.O_CREAT)
@@ -192,7 +193,7 @@ def _build(folder: str, python: str, requirements: Sequence[str], lock: int) -> 
 
 
 def main(root: str, python: str, *requirements: str) -> int:
-    """Provide an environment; an interrupt or TERM removes an incomplete one."""
+    """Provide an environment and return the exit code; an interrupt or TERM removes an incomplete environment."""
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     os.umask(0o077)
     try:

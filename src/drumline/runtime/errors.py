@@ -22,7 +22,7 @@ _installed = False
 
 
 class Error(NamedTuple):
-    """What ended a script, and when (UTC, seconds)."""
+    """The exception that ended a script, and its time (UTC, seconds)."""
 
     type: str
     message: str
@@ -41,7 +41,7 @@ def read_error(path: str | os.PathLike[str]) -> Error | None:
 
 
 def install() -> None:
-    """Install an exception hook that records and then prints; idempotent."""
+    """Install an exception hook that records an exception and then prints it; idempotent."""
     global _installed  # noqa: PLW0603
     if _installed:
         return

@@ -1,4 +1,4 @@
-"""Folders that are created when they are used."""
+"""Create folders for training scripts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _private: dict[str, Path] = {}
 
 
 def make(path: str | os.PathLike[str]) -> Path:
-    """Create a folder if it is missing; raise StartError if that fails."""
+    """Create a folder if it is missing, and return it; raise StartError if that fails."""
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -25,7 +25,7 @@ def make(path: str | os.PathLike[str]) -> Path:
 
 
 def private(path: str | os.PathLike[str]) -> Path:
-    """Return a private folder of this process in place of another; removed at exit.
+    """Return a private folder of this process to use instead of `path`; it is removed at exit.
 
     It is in the trace folder, so that it is removed with the run if the process is killed.
     """

@@ -17,7 +17,7 @@ from typing import Any
 
 from drumline.runtime import keeper, order, unix
 
-# What the kernel and `ps -o comm` call them; their command lines are the same.
+# The names of the fork server and of keepers for the kernel and `ps -o comm`; their command lines are the same.
 NAME, KEEPER_NAME = "drumline-forks", "drumline-keeper"
 
 
@@ -47,10 +47,10 @@ def _rename(name: str) -> None:
 
 
 def main(descriptor: str) -> None:
-    """Serve on a descriptor."""
+    """Serve on the socket with this descriptor."""
     os.chdir("/")
     _rename(NAME)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; none is waited for here
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; this process reaps none
     gc.disable()
     gc.freeze()  # a collection in a keeper would copy the shared memory
     serve(socket.socket(fileno=int(descriptor)))

@@ -16,9 +16,10 @@ from configparser import RawConfigParser
 from contextlib import suppress
 from pathlib import Path
 
-# Appended, so that it shadows nothing; by a variable, so that the environment works with any version of drumline.
+# The path is appended, so that it shadows nothing, and is in a variable, so that an environment works with any version
+# of drumline.
 _LINK = "import os, sys; sys.path += filter(None, [os.environ.get('DRUMLINE_RUNTIME')])\n"
-# Variables that would change where or what is installed.
+# Variables that would change which packages are installed, or where.
 _NOT_FOR_BUILDS = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "UV_PYTHON")
 _PIP_TO_UV = {
     "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_EXTRA_INDEX_URL", "find-links": "UV_FIND_LINKS",
@@ -37,9 +38,10 @@ class NotBuilt(Exception):  # noqa: N818
 
 
 def install(folder: str, python: str, requirements: Sequence[str], lock: int) -> int:
-    """Make an environment in this folder and install these; return its number of packages, or raise NotBuilt.
+    """Make an environment in this folder, install the requirements, and return the number of packages.
 
-    All processes started for that inherit the lock, so that those of a killed builder are waited for.
+    Raise NotBuilt if that fails. All processes that are started inherit the lock, so that after the end of a killed
+    builder the next one waits for them.
     """
     uv = shutil.which("uv")
     wanted = ", ".join(line for line in requirements if not line.startswith("-"))
@@ -49,13 +51,13 @@ def install(folder: str, python: str, requirements: Sequence[str], lock: int) ->
     own = f"{folder}/bin/python"
     if uv:
         settings = _settings_for_uv(python, environ)
-        # uv has no variable for this one.
+        # uv has no variable for the setting `no-index`.
         alone = ["--no-index"] if settings.pop("UV_NO_INDEX", "").lower() in ("1", "true", "yes", "on") else []
         environ |= settings
         make = [uv, "venv", "--no-project", "--allow-existing", "--python", python, folder]
         words = [uv, "pip", "install", "--python", own, *alone]
     else:
-        # From 22.3 on, pip can install into another environment; a pip of its own would take a second and 20 MB.
+        # From 22.3 on, pip can install into another environment; a pip in each environment takes a second and 20 MB.
         outside = not subprocess.run(
             [python, "-m", "pip", "--python", python, "--version"],
             cwd="/",
@@ -82,7 +84,7 @@ def say(text: str) -> None:
 
 
 def _write_requirements(folder: str, requirements: Sequence[str]) -> list[str]:
-    """Write requirement files, in which installers accept options and `${VARIABLES}`; return the arguments."""
+    """Write requirement files, in which installers accept options and `${VARIABLES}`; return arguments for them."""
     constraints = [line[3:] for line in requirements if line.startswith("-c ")]
     wanted = [line for line in requirements if not line.startswith("-c ")]
     words = []
@@ -156,7 +158,7 @@ def _installed(packages: Path) -> int:
 
 
 def _settings_for_uv(python: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return pip's settings of where packages come from as variables for uv, which does not read them itself.
+    """Return pip's settings for the sources of packages, as variables for uv, which does not read pip's files.
 
     The files are read here, since a distribution's Python may have no pip.
     """

@@ -1,15 +1,15 @@
 """The keeper of one replica: starts it, outlives it, and records its exit on disk.
 
 A keeper has its own session, so that signals to the replica's group do not reach it, and is the subreaper of all
-processes that the replica starts. It holds a lock on its trace file and writes a line when the process becomes the
-replica, a line with its exit, and a last one when no process of it is left; then it ends. In an unlocked trace without
-the exit, the end was not seen; without the last line, processes may be left. The file has its full length before
-anything starts, so that a full disk loses no exit.
+processes that the replica starts. It holds a lock on its trace file. It writes a line when the process becomes the
+replica, a line with the exit, and a last line when no process of the replica is left; then it ends. If an unlocked
+trace has no exit, no keeper saw the end; if it has no last line, processes may be left. The file has its full length
+before anything starts, so that a full disk loses no exit.
 
 A keeper also starts the next supervisor of its run when the last one has died: see `SupervisorWatch`.
 
-It is one file, and imports the standard library only: a warm process loads it by its path, in an environment that may
-lack drumline.
+This module is one file and imports the standard library only: a warm process loads it by its path, in an environment
+that may lack drumline.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
 LEFTOVER_GRACE_SECONDS = 1.0
 
-# In a run's folder: locked by its supervisor, with its pid until it ends in order; how often keepers started one.
+# Files in a run's folder: one that the supervisor locks, with its pid until it ends regularly; the log of the next
+# supervisor; and how often keepers started one.
 SUPERVISOR_LOCK = "supervisor.lock"
 SUPERVISOR_LOG = "supervisor.log"
 SUPERVISOR_RETURNS = "supervisor.returns"
@@ -84,7 +85,7 @@ def become_subreaper() -> None:
 
 
 def end_with_parent() -> None:
-    """Be killed when the parent process ends (Linux only)."""
+    """Let the kernel kill this process when its parent ends (Linux only)."""
     if sys.platform == "linux":
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
@@ -93,7 +94,7 @@ Become = Callable[[Sequence[str], Mapping[str, str]], None]
 
 
 def keep(order: Order, descriptors: Descriptors, become: Become | None = None) -> None:
-    """Run one replica. Called in a fresh fork; returns only in the replica, and only if `become` returns.
+    """Run one replica in this process, a fresh fork; return only in the replica, and only if `become` returns.
 
     Without `become` the replica executes its command, and all inherited descriptors are closed.
     """
@@ -219,7 +220,7 @@ def _reason(error: OSError | ValueError, command: str) -> str:
 
 
 def _enter(group: str) -> str:
-    """Move this process, and so all that it starts, into a cgroup; return the error, if any."""
+    """Move this process, and so all processes that it starts, into a cgroup; return the error, "" if there is none."""
     try:
         if group:
             with open(f"{group}/cgroup.procs", "w", encoding="ascii") as members:  # noqa: PTH123
@@ -230,18 +231,18 @@ def _enter(group: str) -> str:
 
 
 def out_of_memory(group: str) -> dict[str, tuple[str, str]]:
-    """Return the peak usage and the limit of a cgroup if the kernel killed a process in it for memory."""
+    """Return the peak usage and the limit of a cgroup if the kernel killed a process in it because memory ran out."""
     lines = _read_first(group, "memory.events", "memory.oom_control").splitlines()  # version 2, version 1
     if not any(line.startswith("oom_kill ") and line != "oom_kill 0" for line in lines):
         return {}
-    # Swap is included where it is counted; in version 2 none is allowed.
+    # The peak includes swap if the kernel counts it; in version 2 no swap is allowed.
     used = _read_first(group, "memory.peak", "memory.memsw.max_usage_in_bytes", "memory.max_usage_in_bytes")
     limit = _read_first(group, "memory.max", "memory.limit_in_bytes")
     return {"out_of_memory": (used, limit)}
 
 
 def _read_first(folder: str, *names: str) -> str:
-    """Return the content of the first of these files that can be read."""
+    """Return the content of the first of these files that can be read; "" if none can."""
     for name in names:
         with suppress(OSError), open(f"{folder}/{name}", encoding="ascii") as stream:  # noqa: PTH123
             return stream.read().strip()
@@ -287,8 +288,8 @@ def _wait_for(pid: int, watch: SupervisorWatch | Lease | None) -> tuple[int, flo
 class SupervisorWatch:
     """Starts the next supervisor of a run when the last one has died, at most `MOST_RETURNS` times.
 
-    Of several keepers one starts it: that keeper locks the file that counts the returns, and the process that it starts
-    holds the lock until there is a supervisor or none can be started.
+    Only one of several keepers starts it: the one that locks the file in which the starts are counted. The started
+    process holds the lock until there is a supervisor or none can be started.
     """
 
     pause_seconds = 2.0  # between two checks
@@ -296,8 +297,8 @@ class SupervisorWatch:
     def __init__(self, folder: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
         self._folder, self._argv, self._env = folder, argv, env
         self._died_at: float | None = None
-        self._early_seconds = 0.0  # until the next start is allowed
-        self.is_needed = True  # until no return is left
+        self._early_seconds = 0.0  # time until the next start is allowed
+        self.is_needed = True  # False after the last allowed start
 
     def check(self) -> None:
         """Start a supervisor if the last one has died, unless it is too early or another keeper is starting one."""
@@ -310,7 +311,7 @@ class SupervisorWatch:
             self._start_next()
 
     def finish(self) -> None:
-        """Check once more, and wait if it is too early: this keeper may be the last one."""
+        """Check once more, and if it is too early, wait and check again: this keeper may be the last one."""
         self.check()
         if self._early_seconds > 0:
             time.sleep(self._early_seconds)
@@ -348,7 +349,7 @@ class SupervisorWatch:
             os.close(returns)
 
     def _become_command(self, number: int, returns: int) -> NoReturn:
-        """Become the command that starts a supervisor, with the file that counts the returns open and locked."""
+        """Execute the command that starts a supervisor, with the open and locked file that counts the starts."""
         try:
             os.setsid()
             for each in (*_OWN_SIGNALS, *_IGNORED_BY_PYTHON):
@@ -371,7 +372,9 @@ class SupervisorWatch:
 
 
 def fork_sibling() -> int:
-    """Fork a sibling of this process, since a child would be ended with the leftovers of the replica.
+    """Fork a sibling of this process and return its pid, 0 in the fork.
+
+    A child would be ended with the leftovers of the replica.
 
     Must be followed by an exec: Python's state is not prepared for this fork.
     """
@@ -400,7 +403,7 @@ def _end_leftovers(*, gently: bool) -> None:
                 left = left if permitted else left - {pid}
         if is_kill_due and not left:
             _reap()  # processes that ended meanwhile, so that no zombie stays
-            return  # the rest belongs to another user, as after `sudo`
+            return  # the others belong to another user, as after `sudo`
         time.sleep(pause)
         pause = min(pause * 2, 0.05)
 
@@ -423,7 +426,7 @@ def processes() -> Iterator[Process]:
 
 
 def descendants(roots: Iterable[int], among: Iterable[Process] | None = None) -> set[int]:
-    """Return all descendants of these processes."""
+    """Return the pids of all descendants of these processes, by default among all processes of this machine."""
     children: dict[int, list[int]] = {}
     for process in processes() if among is None else among:
         children.setdefault(process.parent, []).append(process.pid)
@@ -448,7 +451,7 @@ def signal_process(pid: int, number: int) -> bool:
 
 
 def enter_namespace(descriptor: int) -> None:
-    """Move this process to another namespace; Python has the call from 3.12 on."""
+    """Move this process to another namespace; Python has `os.setns` only from 3.12 on."""
     if _libc().setns(descriptor, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 

@@ -27,8 +27,8 @@ def backup(path: str | os.PathLike[str] | None = None, *, delete: bool = False, 
     """Return a callback that saves after every epoch and continues from there after a restart.
 
     All workers use the same shared folder, by default the checkpoint folder; only the chief's backup is kept. It stays
-    after the training unless `delete`. `keras` is the module that the model is made with,
-    for scripts that `import tf_keras` by its name.
+    after the training unless `delete` is True. `keras` is the module with which the model is made; only scripts that
+    import `tf_keras` by this name need to pass it.
     """
     folder = os.fspath(path or checkpoint_dir())
     name = keras.__name__ if keras else "tf_keras" if _is_legacy() else "keras"
@@ -62,6 +62,8 @@ def _reporting_damage(tf_keras: Any) -> Any:
 
 def patch_fit() -> None:
     """Make `fit`, `evaluate` and `predict` of Keras 3 work on several workers, or raise StartError when called.
+
+    They raise it if the patch was not tested with this version of Keras.
 
     Idempotent. Models of a single process, and of other strategies, are not changed.
     """

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from drumline.runtime.private import NOT_REGULAR, open_file
 
-_MOST_TRIES = 2000  # a process that checks the lock may have been stopped meanwhile
+_MOST_TRIES = 2000  # a process that only checks the lock may have been stopped while it holds it
 
 
 def take_lock(path: Path) -> int | None:
-    """Lock a file and return its descriptor; None if another process holds it. Close it in every fork.
+    """Lock a file and return its descriptor, None if another process holds the lock; close it in every fork.
 
     The pid is written into it for information; only the lock itself counts.
     """
     descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
-    tries = 20  # a fork of a killed process may hold it a moment longer
+    tries = 20  # a fork of a killed process may hold the lock a moment longer
     for _ in range(_MOST_TRIES):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +46,7 @@ def release_lock(descriptor: int) -> None:
 
 
 def _is_only_checked(descriptor: int) -> bool:
-    """Return whether only `is_locked` of other processes holds this lock, which it does for a moment."""
+    """Return whether only calls of `is_locked` hold this lock, which each does for a moment."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,6 +1,6 @@
 """Orders for keepers, as the fork server and the warm process carry them out.
 
-It is one file, and imports the standard library only: a warm process loads it by its path, like the keeper.
+This module is one file and imports the standard library only: a warm process loads it by its path, like the keeper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LEASE_PAUSE_SECONDS = 5.0
 class NextSupervisor(NamedTuple):
     """How to start the next supervisor of a run: the run's folder, a command, and the last supervisor's environment.
 
-    The number of this return and the maximum are appended to the command.
+    The number of this start and the maximum are appended to the command.
     """
 
     folder: str
@@ -40,7 +40,8 @@ class Order(NamedTuple):
     `file_limits` are the replica's limits of open files, since the supervisor raised its own. `group` is
     the folder of a memory cgroup for the replica alone: the keeper stays outside.
 
-    `lease` is a file that is touched while the replica is needed; `lease_seconds` after the last touch it is ended.
+    `lease` is a file that is touched while the replica is needed; `lease_seconds` after the last touch the keeper ends
+    the replica.
     Without `next_supervisor`, as on other machines, the keeper starts no supervisor.
     """
 
@@ -62,10 +63,10 @@ class Order(NamedTuple):
 
 
 class Lease:
-    """Ends a replica if its lease file was not touched for so many seconds.
+    """Ends a replica if its lease file was not touched for `seconds`.
 
-    So replicas end on a machine that the launching machine cannot reach. The time since the last touch is measured by
-    `now`, since file times depend on a clock that may be set.
+    So replicas end on a machine that the launching machine can no longer reach. The time since the last touch is
+    measured by `now`, since file times depend on a clock that may be set.
     """
 
     is_needed = True  # while the replica runs
@@ -100,8 +101,8 @@ class Lease:
 
 
 def lease_ends_within(seconds: float) -> float:
-    """Return the seconds after the last touch within which a replica ends; its leftovers get another grace."""
-    checks = 2 * _LEASE_PAUSE_SECONDS  # one finds the lease over, one the grace
+    """Return the seconds after the last touch within which a replica ends; its leftovers may take another grace."""
+    checks = 2 * _LEASE_PAUSE_SECONDS  # at the end of the lease and of the grace, up to the next check
     return seconds + checks + LEASE_GRACE_SECONDS
 
 
@@ -109,7 +110,7 @@ class Descriptors(NamedTuple):
     """The open descriptors that a keeper gets.
 
     `trace` is locked. `news` is a pipe to which the process writes one line with its name and pid before it becomes the
-    replica. The keeper keeps those in `held` open: claims, which end with it. The replica, not the keeper, enters the
+    replica. `held` are claims, which the keeper keeps open until it ends. The replica, not the keeper, enters the
     namespaces in `enter`, in this order.
     """
 
@@ -121,12 +122,12 @@ class Descriptors(NamedTuple):
 
     @property
     def listed(self) -> list[int]:
-        """Return all of them in the order in which they are sent."""
+        """Return all descriptors in the order in which they are sent."""
         return [self.trace, self.log, self.news, *self.held, *self.enter]
 
     @property
     def all(self) -> set[int]:
-        """Return each of them once."""
+        """Return each descriptor once."""
         return set(self.listed)
 
 
@@ -136,11 +137,11 @@ Keep = Callable[[Order, Descriptors, Mapping[str, Any]], object]
 def fork_keeper(
     request: Mapping[str, Any], descriptors: list[int], *, release: Callable[[], object], keep: Keep
 ) -> dict[str, Any] | None:
-    """Fork a keeper, and return the answer for the supervisor; in the fork return None if `keep` returns there.
+    """Fork a keeper, and return the answer for the supervisor; in the fork, return None if `keep` returns.
 
-    `release` closes what the fork must not have. `keep` also gets what was sent with the order. The order is read in
-    the fork, so that secrets are never in the memory of the serving process. Raise one of MALFORMED for a malformed
-    request.
+    `release` closes the descriptors that the fork must not have. `keep` also gets the extra data that was sent with the
+    order. The order is read in the fork, so that secrets are never in the memory of the serving process. Raise one of
+    MALFORMED for a malformed request.
     """
     name, held = str(request["name"]), int(request["held"])
     sealed, trace, log, news, *others = descriptors

@@ -1,7 +1,7 @@
 """Report missing peers while TensorFlow waits for all of them without a message.
 
-A child process does this, since TensorFlow blocks the interpreter meanwhile. The child ends with the wait or with its
-parent. On SIGTERM it kills its parent, since TensorFlow handles SIGTERM itself.
+A child process prints the reports, since TensorFlow blocks the interpreter meanwhile. The child ends when the wait or
+its parent ends. On SIGTERM it kills its parent, since TensorFlow handles SIGTERM itself.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from contextlib import contextmanager, suppress
 
 FIRST_SECONDS, NEXT_SECONDS = 5.0, 60.0  # nothing is printed during a normal start
 _CONNECT_SECONDS = 0.5
-_MOST = 4  # named peers
+_MOST_NAMED = 4  # peers that a report names
 
 
 @contextmanager
 def report_missing_peers(addresses: Mapping[str, str]) -> Iterator[int | None]:
-    """While the block runs, print from time to time on stderr which of these peers do not listen.
+    """During the block, print on stderr from time to time which of these peers do not listen.
 
-    The block is given the pid of the child that prints it; None if it could not be started.
+    Yield the pid of the child that prints this; None if it could not be started.
     """
     argv = [sys.executable, "-I", "-S", __file__, str(os.getpid()), json.dumps(dict(addresses))]
     try:
@@ -43,7 +43,7 @@ def report_missing_peers(addresses: Mapping[str, str]) -> Iterator[int | None]:
 
 
 def find_missing(addresses: Mapping[str, str]) -> list[str]:
-    """Return the peers that do not listen, with their addresses; at most one more than are printed."""
+    """Return the peers that do not listen, with their addresses; stop when there are more than a report names."""
     found: list[str] = []
     for name, address in addresses.items():
         host, _, port = address.rpartition(":")
@@ -53,14 +53,14 @@ def find_missing(addresses: Mapping[str, str]) -> list[str]:
             found.append(f"{name} at {address} (unknown host)")
         except (OSError, OverflowError, UnicodeError):
             found.append(f"{name} at {address}")
-        if len(found) > _MOST:
+        if len(found) > _MOST_NAMED:
             break
     return found
 
 
 def end(parent: int) -> None:
-    """Kill the waiting parent, as SIGTERM would: its training has not begun."""
-    if os.getppid() == parent:  # otherwise it has ended
+    """Kill the waiting parent, as SIGTERM would by default, and exit; its training has not begun."""
+    if os.getppid() == parent:  # otherwise the parent has ended
         os.kill(parent, signal.SIGKILL)
     sys.exit()
 
@@ -73,8 +73,8 @@ def main() -> None:
     while not select.select([sys.stdin], [], [], pause)[0]:
         pause = NEXT_SECONDS
         if missing := find_missing(addresses):
-            more = " and others" if len(missing) > _MOST else ""
-            sys.stderr.write(f"waiting for {', '.join(missing[:_MOST])}{more}\n")
+            more = " and others" if len(missing) > _MOST_NAMED else ""
+            sys.stderr.write(f"waiting for {', '.join(missing[:_MOST_NAMED])}{more}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Make a data folder once: `prepare.py FOLDER PARTIAL COMMAND…`, where the command fills PARTIAL.
 
-The folder appears complete or not at all. What a failed command leaves in PARTIAL stays for the next try, which may
-continue from there. If several runs need the same folder, one makes it and the others wait.
+The folder appears complete or not at all. Files that a failed command leaves in PARTIAL stay, so that the next try may
+continue from them. If several runs need the same folder, one makes it and the others wait.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from collections.abc import Sequence
 
 
 def prepare(folder: str, partial: str, command: Sequence[str]) -> int:
-    """Make the folder unless it exists; return the command's exit code, or end by the signal that ended it."""
+    """Make the folder unless it exists; return the exit code of the command.
+
+    If a signal ends the command, the same signal ends this process.
+    """
     if _exists(folder):
         return 0
     try:

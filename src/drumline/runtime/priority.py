@@ -13,16 +13,17 @@ _PAUSE_SECONDS = 0.1
 
 
 def lower_priority() -> Callable[[], None]:
-    """Lower the priority of this process as far as that can be undone; return a function that restores it.
+    """Lower the priority of this process as far as this can be undone; return a function that restores it.
 
     The process must lead a session of its own.
-    Where the kernel divides the cores by session, any process can change the priority of its session. Elsewhere nice
-    counts, and only a privileged process can raise that again: without privileges it stays as it is.
+    If the kernel divides the cores by session (autogroup), any process can change the priority of its session.
+    Otherwise the nice value counts. Only a privileged process can raise its priority again, so without privileges the
+    nice value is not changed.
     """
     before = os.getpriority(os.PRIO_PROCESS, 0)
     _set_session_priority(_LOWEST)
     try:
-        os.setpriority(os.PRIO_PROCESS, 0, before - 1)  # a process that can do this can undo what follows
+        os.setpriority(os.PRIO_PROCESS, 0, before - 1)  # a process that may do this may also restore the value later
     except OSError:
         return lambda: _set_session_priority(0)
     os.setpriority(os.PRIO_PROCESS, 0, _LOWEST)
@@ -46,5 +47,5 @@ def _set_session_priority(nice: int) -> None:
                 time.sleep(_PAUSE_SECONDS)
                 continue
             except OSError:
-                pass  # it stays as it is
+                pass  # the priority stays as it is
         return

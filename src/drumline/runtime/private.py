@@ -45,7 +45,7 @@ def open_file(path: str | os.PathLike[str], flags: int) -> int:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """Return the content of a regular file, up to so many bytes; raise OSError if it is anything else."""
+    """Return the content of a regular file, up to `most` bytes; raise OSError if it is anything else."""
     with open(path, "rb", opener=open_regular) as file:
         return file.read(most)
 
@@ -53,7 +53,7 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 def open_regular(path: str | os.PathLike[str], flags: int) -> int:
     """Open a regular file, for `open(..., opener=open_regular)`; raise OSError if it is anything else.
 
-    A pipe in its place would be waited for, and a device such as /dev/zero read without end.
+    Opening a pipe in its place would block, and reading a device such as /dev/zero would never end.
     """
     file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, _FILE_MODE)
     mode = os.fstat(file).st_mode
@@ -68,7 +68,8 @@ def open_regular(path: str | os.PathLike[str], flags: int) -> int:
 def write_file(path: str | os.PathLike[str], data: bytes, *, durable: bool = False) -> None:
     """Replace a file as a whole, with mode 0600; raise OSError and leave the old one if that fails.
 
-    A reader sees the old content or the new, if `durable` also after a power loss. One process at a time may write it.
+    A reader sees either the old content or the new; with `durable` this is also true after a power loss. Only one
+    process at a time may write the file.
     """
     folder, name = os.path.split(os.fspath(path))
     temporary = os.path.join(folder, f".{name}.new")

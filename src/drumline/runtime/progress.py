@@ -1,7 +1,7 @@
 """The progress of a replica: one small file with a checksum, overwritten at each report.
 
-512 bytes: a checksum of the rest in hexadecimal, JSON, spaces, a newline. Nothing is appended and nothing is synced,
-so a report costs one system call.
+The file has 512 bytes: a checksum of the other bytes in hexadecimal, JSON, spaces, a newline. Nothing is appended and
+nothing is synced, so a report costs one system call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _LATEST = 1e11  # a later time is invalid
 
 
 class _Counts(NamedTuple):
-    """The steps that this incarnation reported: the last, and two from which the current pace is measured."""
+    """The last step that this incarnation reported, and two earlier steps with times, to measure the current pace."""
 
     folder: str
     last: int
@@ -50,7 +50,10 @@ class Report(NamedTuple):
 
 
 def write_report(step: int, values: Mapping[str, float], now: Callable[[], float] = time.time) -> None:
-    """Overwrite this incarnation's report; outside of a run only validate the values."""
+    """Overwrite this incarnation's report; outside of a run only validate the values.
+
+    Raise ValueError for a negative step or too many values, and TypeError for a value that is no number.
+    """
     number = index(step)
     if number < 0:
         raise ValueError(f"report(step={number}): a step is a number from 0")
@@ -83,7 +86,7 @@ def read_report(path: str | os.PathLike[str]) -> Report | None:
             step, at = found["since"]
             report = report._replace(since_step=index(step), since_seconds=float(at))
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
-        return None  # written by something else
+        return None  # not written by `write_report`
     return report if _is_sane(report) else None
 
 
@@ -93,7 +96,7 @@ def _is_sane(report: Report) -> bool:
 
 
 def _count(step: int, at: float) -> tuple[int, float]:
-    """Return the step, and its time, from which the pace is measured: of this incarnation and the last minutes."""
+    """Return an earlier step of this incarnation and its time, from which the pace of the last minutes is measured."""
     global _counts  # noqa: PLW0603
     folder = os.environ.get(TRACE_DIR, "")
     if _counts is None or _counts.folder != folder or step < _counts.last or at < _counts.recent[1]:

@@ -4,9 +4,10 @@ A new interpreter seeds some generators from the system, and packages seed other
 imported. A fork must renew the first and leave the second. Both are found once, in the warm process, before it forks:
 a search in every fork would copy the memory that they share.
 
-`_KINDS` lists the types that are looked for; docs/warm.md has a table of all sources, with those that need nothing.
+`_KINDS` lists the types of generators that are searched for. docs/warm.md has a table of all sources of randomness,
+also of those that need no reseeding.
 
-It is one file with the standard library only: a warm process loads it by its path.
+This module is one file and imports the standard library only: a warm process loads it by its path.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import Any, NamedTuple
 
 _WORDS = 624  # of the state of a Mersenne Twister
 _MOST_TWISTS = 1000  # more numbers than any package draws while it is imported
-_MOST_CHANGES = 16  # of a state that are undone: a package that drew 10,000 numbers from a generator of its own
-_LONGEST_PERIOD = 300  # words of a seed; one from the system has as many as the state
+_MOST_CHANGES = 16  # of a state, that are undone: as after 10,000 draws of a package from its own generator
+_LONGEST_PERIOD = 300  # words of a constant seed; a seed from the system has as many words as the state
 _TORCH_DEFAULT_SEED = 67280421310721  # of a torch.Generator without a seed
 _LARGEST_CONSTANT_OF_TORCH = 1 << 32
-_LARGEST_CONSTANT_OF_NUMPY = 1 << 64  # entropy from the system has 128 bits
+_LARGEST_CONSTANT_OF_NUMPY = 1 << 64  # a seed from the system has 128 bits
 
 _MASK = 0xFFFFFFFF
 _TOP = 0x80000000
@@ -43,7 +44,7 @@ def seed_random() -> tuple[Any, ...]:
 
 
 def find_generators(before: tuple[Any, ...]) -> Generators:
-    """Find every generator that exists; `before` is what `seed_random` returned before anything was imported."""
+    """Find every generator that exists; `before` is the state that `seed_random` returned before any import."""
     renewals: list[Callable[[], object]] = []
     after = random.getstate()
     torch: Any = sys.modules.get("torch")
@@ -52,8 +53,8 @@ def find_generators(before: tuple[Any, ...]) -> Generators:
     kinds = _kinds()
     found = {id(each): each for each in _objects(tuple(kinds)) if each is not getattr(random, "_inst", None)}
     names = getattr(sys.modules.get("tempfile"), "_RandomNameSequence", None)
-    for each in _objects((names,)) if names else ():  # of `tempfile` and `multiprocessing`
-        found.pop(id(getattr(each, "_rng", None)), None)  # it creates another in every process
+    for each in _objects((names,)) if names else ():  # objects of `tempfile` and `multiprocessing`
+        found.pop(id(getattr(each, "_rng", None)), None)  # such an object creates a new generator in every process
     for each in found.values():
         kind = next(kind for kind in kinds if isinstance(each, kind))
         try:
@@ -63,7 +64,7 @@ def find_generators(before: tuple[Any, ...]) -> Generators:
         if renewal:
             renewals.append(renewal)
     if not _is_drawn_from(before, after):
-        renewals.append(lambda: random.setstate(after))  # a package seeded it; Python seeds it anew at every fork
+        renewals.append(lambda: random.setstate(after))  # a package seeded `random`; Python reseeds it at every fork
     try:
         reseed(Generators(renewals))
     except Exception as error:  # noqa: BLE001 - whatever a package may raise; it would in every fork
@@ -81,20 +82,20 @@ def reseed(sources: Generators) -> None:
 
 
 class _CannotTellError(Exception):
-    """It is not known whether a generator was seeded with a constant."""
+    """Whether a generator was seeded with a constant is unknown."""
 
 
 _Renewal = Callable[[], object] | None
 
 
 def _kinds() -> dict[type, Callable[[Any], _Renewal]]:
-    """Return the loaded types of generators, each with a function that returns how to reseed one."""
+    """Return the loaded types of generators, each with a function that returns how to reseed a generator, or None."""
     loaded = {getattr(sys.modules.get(module), name, None): renewal for (module, name), renewal in _KINDS.items()}
     return {kind: renewal for kind, renewal in loaded.items() if isinstance(kind, type)}
 
 
 def _objects(kinds: tuple[type, ...]) -> Iterable[object]:
-    """Yield all objects of these types; torch's are found only through the objects that refer to them."""
+    """Yield all objects of these types; objects of torch are found only through objects that refer to them."""
     tracked = gc.get_objects()
     yield from (each for each in tracked if issubclass(type(each), kinds))
     if any(kind.__module__.startswith("torch") for kind in kinds):
@@ -122,7 +123,7 @@ def _of_numpy_seed(sequence: Any) -> _Renewal:
 
 
 def _of_numpy(generator: Any) -> _Renewal:
-    # A RandomState that was given a seed has no sequence; before numpy 1.25 the attribute was private.
+    # A RandomState with a seed of the caller has no sequence; before numpy 1.25 the attribute was private.
     sequence = getattr(generator, "seed_seq", None) or getattr(generator, "_seed_seq", None)
     if sequence is None or not _is_from_system(sequence):
         return None
@@ -132,7 +133,7 @@ def _of_numpy(generator: Any) -> _Renewal:
 
 
 def _of_numpy_cache(state: Any) -> _Renewal:
-    """Clear the normal number that was drawn in advance: it belongs to the old seed."""
+    """Return how to clear the normal number that a RandomState has drawn in advance: it belongs to the old seed."""
     generator = getattr(state, "_bit_generator", None)
     if generator is None or _of_numpy(generator) is None:
         return None
@@ -179,9 +180,10 @@ def _is_drawn_from(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
 def _is_constant(state: tuple[Any, ...]) -> bool:
     """Return whether the state of a generator shows that it was seeded with a number or a text.
 
-    `random` mixes the words of a seed into the state, over and over until there are as many as the state has. Undone,
-    a short seed shows as a period. A seed from the system is as long as the state, and has none. The state changes as
-    a whole with the first number that is drawn and with every 624th after that; this is undone first.
+    `random` mixes the words of a seed into the state, and repeats a short seed until all words of the state are mixed.
+    When the mixing is undone, a short seed appears as a period. A seed from the system is as long as the state, and has
+    no period. The state changes as a whole with the first number that is drawn and with every 624th after that; these
+    changes are undone first.
     """
     words = list(state[1][:_WORDS])
     if state[1][-1] == _WORDS and _is_mixed_from_constant(words):
@@ -194,7 +196,7 @@ def _is_constant(state: tuple[Any, ...]) -> bool:
 
 
 def _is_mixed_from_constant(words: list[int]) -> bool:
-    """Return whether a state from which nothing was drawn yet comes from a seed that repeats."""
+    """Return whether a state from which no number was drawn yet was made from a seed with a period."""
     mixed = [words[-1], *words[1:]]
     for at in (1, *range(_WORDS - 1, 1, -1)):
         mixed[at] = (mixed[at] + at & _MASK) ^ _mix(mixed[at - 1], 1566083941)
@@ -206,7 +208,7 @@ def _is_mixed_from_constant(words: list[int]) -> bool:
 
 
 def _before_change(words: list[int]) -> list[int]:
-    """Return the words of a state before the Mersenne Twister last changed them; of the first one bit is known."""
+    """Return the words of a state before the Mersenne Twister last changed them; of the first, one bit is known."""
     words = list(words)
     for at in reversed(range(_WORDS)):
         here = words[at] ^ words[(at + 397) % _WORDS]
@@ -216,7 +218,7 @@ def _before_change(words: list[int]) -> list[int]:
 
 
 def _unshift(word: int) -> int:
-    """Undo the shift by one bit of the Mersenne Twister; the top bit tells which bit was shifted out."""
+    """Undo the shift by one bit of the Mersenne Twister; the top bit is the bit that was shifted out."""
     odd = word >> 31
     return (word ^ 0x9908B0DF * odd) << 1 & _MASK | odd
 

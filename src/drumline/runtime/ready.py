@@ -1,4 +1,4 @@
-"""Runs in a pod before its replica: `ready.py PARTS PROJECT RUNTIME` unpacks the project and the runtime.
+"""Prepare a pod before its replica starts: `ready.py PARTS PROJECT RUNTIME` unpacks the project and the runtime.
 
 Then it waits until every name in DRUMLINE_PEERS resolves, since a replica that starts earlier may fail; or until
 PARTS/begun exists, since the name of a replica that has ended never resolves again. It runs with any Python 3.6 or
@@ -70,7 +70,7 @@ def wait_for(
     now: "Callable[[], float]" = time.monotonic,
     sleep: "Callable[[float], None]" = time.sleep,
 ) -> None:
-    """Wait until all names have resolved once, or the run has begun; print every few seconds which are missing."""
+    """Wait until all names have resolved once, or `has_begun` returns True; print missing names every few seconds."""
     began = printed = now()
     missing = list(names)
     while True:
@@ -91,7 +91,7 @@ def say(text: str) -> None:
 
 
 def main(parts: str, project: str, runtime: str) -> int:
-    """Unpack, then wait; return the exit code."""
+    """Unpack the project and the runtime, then wait for names; return the exit code."""
     for number in (signal.SIGTERM, signal.SIGINT):  # without a handler, only KILL ends the first process of a pod
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:

@@ -1,6 +1,6 @@
-# Runs in a pod before its replica: `sh ready.sh PARTS PROJECT RUNTIME` unpacks the project and the runtime, then waits
-# until every name in DRUMLINE_PEERS resolves, or PARTS/begun exists. If the image has Python, that does it: it needs
-# neither tar nor gzip.
+# Prepare a pod before its replica starts: `sh ready.sh PARTS PROJECT RUNTIME` unpacks the project and the runtime, then
+# waits until every name in DRUMLINE_PEERS resolves, or PARTS/begun exists. If the image has Python, `ready.py` does
+# this: it needs neither tar nor gzip.
 set -eu
 parts=$1 project=$2 runtime=$3
 trap 'exit 143' TERM INT
@@ -34,7 +34,8 @@ known() {
   if command -v getent >/dev/null 2>&1; then
     getent ahosts "$1" >/dev/null 2>&1 || getent hosts "$1" >/dev/null 2>&1
   elif command -v ping >/dev/null 2>&1; then
-    # Whether it may send does not matter: busybox and iputils first resolve the name, and print an error if that fails.
+    # ping need not be allowed to send: those of busybox and iputils first resolve the name, and print an error if that
+    # fails.
     case $(ping -c 1 -W 1 "$1" 2>&1) in
       *"bad address"* | *"unknown host"* | *"not known"* | *"failure in name resolution"* | *"No address"*) return 1 ;;
     esac

@@ -1,8 +1,8 @@
 """Serve TensorBoard: `tensorboard.py FOLDER HOST PORT SCRATCH ROOT PYTHON…`, from its own environment if possible.
 
 Without TensorFlow, TensorBoard starts in a sixth of the time with an eighth of the memory, so it has its own
-environment; the first run that needs it builds it. If it cannot be built, as without a network, the first of the given
-interpreters that has TensorBoard is used. DRUMLINE_TENSORBOARD names an interpreter to use instead.
+environment; the first run that needs it builds it. If it cannot be built, for example without a network, the first
+PYTHON that has TensorBoard is used. DRUMLINE_TENSORBOARD names an interpreter to use instead.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def serve(folder: str, host: str, port: str, scratch: str, root: str, *pythons: 
     if not command:
         return NOT_AVAILABLE
     words = ["-m", "tensorboard.main", "--logdir", folder, "--host", host, "--port", port]
-    # In one process with one port: the faster reader is a second program with another port.
+    # One process with one port: the faster loader is a second program with another port.
     words += ["--load_fast", "false"]
     os.chdir("/")  # so that nothing is imported from the user's folder
     _print(f"TensorBoard by {command[0]}")
@@ -40,7 +40,10 @@ def serve(folder: str, host: str, port: str, scratch: str, root: str, *pythons: 
 
 
 def find(root: str, pythons: Sequence[str]) -> list[str]:
-    """Return the interpreter with TensorBoard and its options; empty if there is none. `root` has the environments."""
+    """Return an interpreter with TensorBoard, and options for it; an empty list if there is none.
+
+    `root` is the folder of the environments.
+    """
     if given := os.environ.get("DRUMLINE_TENSORBOARD"):
         return _first_with_tensorboard([given])
     sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))))  # noqa: PTH100, PTH120
@@ -51,7 +54,7 @@ def find(root: str, pythons: Sequence[str]) -> list[str]:
         built = environment.provide(root, os.path.realpath(_base()), REQUIREMENTS)
         lock = environment.use(built)
         if lock is not None:
-            os.set_inheritable(lock, True)  # held while it serves
+            os.set_inheritable(lock, True)  # TensorBoard holds the lock while it serves
             return [f"{built}/bin/python", "-I"]
     except environment.NotBuilt as error:
         _print(str(error))
@@ -60,12 +63,12 @@ def find(root: str, pythons: Sequence[str]) -> list[str]:
 
 
 def _base() -> str:
-    """Return the base interpreter of this one: those with the same base share the environment."""
+    """Return the base interpreter of this one: interpreters with the same base share the environment."""
     return str(getattr(sys, "_base_executable", "") or sys.executable)
 
 
 def _first_with_tensorboard(pythons: Sequence[str]) -> list[str]:
-    """Return the first of these that has TensorBoard, without importing it, which takes seconds."""
+    """Return the first of these interpreters that has TensorBoard; do not import it, which would take seconds."""
     for python in pythons:
         found = shutil.which(python)
         path = os.path.abspath(found) if found else ""  # noqa: PTH100

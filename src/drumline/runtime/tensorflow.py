@@ -18,7 +18,7 @@ from drumline.runtime.peers import report_missing_peers
 from drumline.runtime.start_error import StartError
 from drumline.runtime.tfconfig import Config, read_config
 
-# TensorFlow gives up a peer after ten seconds without a heartbeat, which is too short on a busy machine.
+# By default TensorFlow counts a peer as failed after ten seconds without a heartbeat: too short on a busy machine.
 _HEARTBEAT_SECONDS = 30
 
 _MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: write `chief`"
@@ -27,8 +27,8 @@ _MASTER = "TF_CONFIG calls its chief `master`, which tf.distribute refuses: writ
 def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
     """Return the strategy for this process, or raise StartError; call this before any other TensorFlow function.
 
-    Alone or as evaluator: the default, or MirroredStrategy on several GPUs. Workers, with or without a chief:
-    MultiWorkerMirroredStrategy. A chief with parameter servers: ParameterServerStrategy.
+    A single replica or an evaluator gets the default strategy, or MirroredStrategy on several GPUs. Workers, with or
+    without a chief, get MultiWorkerMirroredStrategy. A chief with parameter servers gets ParameterServerStrategy.
 
     With several workers `model.fit` of Keras 3 is patched unless `patch_keras` is False. SIGTERM ends the process,
     which TensorFlow would otherwise ignore with several workers; `preemption=True` leaves SIGTERM to TensorFlow, as its
@@ -49,7 +49,7 @@ def strategy(*, patch_keras: bool = True, preemption: bool = False) -> Any:
 
 
 def serve() -> NoReturn:
-    """Run the server that TF_CONFIG describes, until it is ended by a signal."""
+    """Run the server that TF_CONFIG describes, until a signal ends the process; raise StartError if it is wrong."""
     config = _read_config()
     if config is None:
         raise StartError("there is no TF_CONFIG, so there is no cluster to serve")
@@ -66,7 +66,7 @@ def serve() -> NoReturn:
 def _read_config() -> Config | None:
     """Read TF_CONFIG, and remove the evaluator from it unless this is the evaluator: the others would wait for it.
 
-    Kubeflow's operator lists it for all replicas, as TensorFlow 1 required.
+    Kubeflow's operator lists the evaluator for all replicas, as TensorFlow 1 required.
     """
     config = read_config()
     if config is None or config.role == "evaluator" or "evaluator" not in config.cluster:
@@ -102,7 +102,7 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
     except RuntimeError as error:
         raise StartError(f"call strategy() before anything else of TensorFlow: {error}") from None
     if not preemption and before is not None:
-        with suppress(ValueError):  # only the main thread may
+        with suppress(ValueError):  # only the main thread may set a handler
             signal.signal(signal.SIGTERM, before)
     if patch_keras and _has_keras():
         from drumline.runtime.keras import patch_fit
@@ -113,9 +113,9 @@ def _workers(config: Config, *, patch_keras: bool, preemption: bool) -> Any:
 
 
 def _extend_heartbeat(config: Config) -> None:
-    """Allow more time for heartbeats than TensorFlow does, since drumline itself notices failed replicas.
+    """Allow more time between heartbeats than TensorFlow does, since drumline itself detects failed replicas.
 
-    Does nothing if the script has configured this, or if this version of TensorFlow has no such setting.
+    Do nothing if the script has configured this, or if this version of TensorFlow has no such setting.
     """
     if "DRUMLINE_RUN" not in os.environ:
         return
@@ -166,7 +166,7 @@ def _others(config: Config) -> dict[str, str]:
 
 
 def _check_own_host(config: Config) -> None:
-    """Raise StartError if the own host name does not resolve: TensorFlow would wait without a message."""
+    """Raise StartError if this replica's host name does not resolve: TensorFlow would wait without a message."""
     address = config.cluster[config.role][config.index]
     host = address.rpartition(":")[0].strip("[]")
     try:

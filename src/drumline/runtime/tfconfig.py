@@ -1,4 +1,4 @@
-"""TF_CONFIG as a training script reads it; errors are one sentence."""
+"""Read TF_CONFIG in a training script; each error is one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Config(NamedTuple):
 
 
 def read_config(text: str | None = None) -> Config | None:
-    """Read TF_CONFIG, or this text; None if it names no cluster. Raise StartError if it is wrong."""
+    """Read TF_CONFIG, or this text instead; None if it has no `cluster`. Raise StartError if it is wrong."""
     text = os.environ.get("TF_CONFIG", "") if text is None else text
     if not text.strip():
         return None

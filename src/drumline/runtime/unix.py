@@ -25,7 +25,7 @@ class Peer(NamedTuple):
 
 
 class short_name:  # noqa: N801
-    """A short path for a socket, through its folder's descriptor, since the limit is 107 bytes."""
+    """Provides a short path of a socket during the block, by a descriptor of its folder: the limit is 107 bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -43,7 +43,7 @@ class short_name:  # noqa: N801
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen on this path with mode 0600; replaces an earlier socket, on which no process may listen."""
+    """Listen on this path with mode 0600; replace an earlier socket, on which no process must listen any more."""
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with short_name(path) as name:
@@ -56,8 +56,8 @@ def listen(path: Path) -> socket.socket:
 def connect(path: Path, *, waits: bool = True) -> socket.socket | None:
     """Connect to the process that listens on this path; None if there is none.
 
-    Unless it `waits`, raise BlockingIOError if the queue of connections is full. Raise PermissionError if the process
-    belongs to another user, which must not be sent environments.
+    Without `waits`, raise BlockingIOError if the queue of connections is full. Raise PermissionError if the process
+    belongs to another user, to which no environment may be sent.
     """
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     connection.setblocking(waits)
@@ -88,7 +88,7 @@ def peer_of(connection: socket.socket) -> Peer:
 
 
 def send_request(connection: socket.socket, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send a request with open descriptors, which go with the header."""
+    """Send a request with open descriptors, which are attached to the header."""
     data = json.dumps(request).encode()
     socket.send_fds(connection, [HEADER.pack(len(data))], list(descriptors))
     connection.sendall(data)

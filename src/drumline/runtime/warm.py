@@ -1,10 +1,10 @@
-"""The warm process: imports a framework once, and forks replicas that have it already.
+"""The warm process: it imports a framework once, and forks replicas from itself, which need no import.
 
 Run as `python [OPTIONS] warm.py DESCRIPTOR FOLDER FRAMEWORK foreground|background MODULE…` by the interpreter of an
-environment, with a socket that listens in the folder. In the background it imports at low priority. After the imports
-it locks the file `ready` there. A supervisor connects, sends `hello`, and then one order for each replica, with open
-descriptors. For each order a keeper is forked, and from that the replica, which runs its script without starting an
-interpreter or importing the framework. The warm process itself never runs the user's code.
+environment. DESCRIPTOR is a socket that listens in FOLDER. With `background`, it imports at low priority. After the
+imports it locks the file `ready` in FOLDER. A supervisor connects, sends `hello`, and then one order for each replica,
+with open descriptors. For each order the warm process forks a keeper, and the keeper forks the replica, which runs its
+script without starting an interpreter or importing the framework. The warm process itself never runs the user's code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _NATIVE = {name: value for name, value in globals().items() if name.startswith("
 import sys  # noqa: E402
 
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    del sys.path[0]  # this folder must not be imported from: it has a `keras` and a `tensorflow`
+    del sys.path[0]  # nothing must be imported from this folder: it has modules `keras` and `tensorflow`
 
 import fcntl  # noqa: E402
 import gc  # noqa: E402
@@ -84,15 +84,15 @@ class WarmProcess:
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
         self._connections: set[socket.socket] = set()
-        self._runs: set[socket.socket] = set()  # those that sent hello
+        self._runs: set[socket.socket] = set()  # connections that sent `hello`
         self._keep_seconds = 0.0
         self._idle_since = time.monotonic()
         self._began = time.time()
-        self._begun = 0  # replicas
+        self._begun = 0  # number of forked replicas
         self._ready = _lock_ready(folder)
 
     def serve(self) -> warm_fork.Script:
-        """Serve until it is not needed any more; return only in a replica, with the script that it runs."""
+        """Serve until this process is no longer needed; return only in a replica, with the script that it runs."""
         while True:
             for key, _ in self._selector.select(self._timeout()):
                 if key.fileobj is self._listener:
@@ -113,11 +113,11 @@ class WarmProcess:
         return idle or not found or warm_imports.is_memory_short()
 
     def _exit(self, connection: socket.socket | None = None, answer: Mapping[str, Any] | None = None) -> NoReturn:
-        """Remove the folder, send this answer and end; the next supervisor starts another process."""
+        """Remove the folder, send this answer, and end the process; the next supervisor starts another one."""
         _remove(self._folder)
         if connection and answer:
             self._send(connection, answer)
-        os._exit(0)  # without exit handlers: nothing was used
+        os._exit(0)  # without exit handlers, since no user code was run
 
     def _accept(self) -> None:
         try:
@@ -155,7 +155,7 @@ class WarmProcess:
         return None
 
     def _hello(self, connection: socket.socket, request: Mapping[str, Any]) -> None:
-        """Answer what is loaded; end if a file of the environment has changed since the import."""
+        """Answer with the loaded modules; then end if a file of the environment has changed since the import."""
         changed = self._files.changed()
         self._keep_seconds = float(request["keep"])
         self._runs.add(connection)
@@ -199,7 +199,7 @@ class WarmProcess:
         warm_fork.set_up(script, argv, env)
         for name, (before, after) in self._variables.items():
             if env.get(name) != before:
-                continue  # the import would have found another value
+                continue  # the replica has another value than the import had
             if after is None:
                 del os.environ[name]
             else:
@@ -207,7 +207,7 @@ class WarmProcess:
         randomness.reseed(self._generators)
 
     def _close_own(self) -> None:
-        """Close what only the warm process needs."""
+        """Close the descriptors that only the warm process needs."""
         for connection in (self._listener, *self._connections):
             connection.close()
         if self._ready is not None:
@@ -234,7 +234,7 @@ def start(
 ) -> warm_fork.Script:
     """Run as a warm process; return only in a replica."""
     os.chdir("/")
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; none is waited for here
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the supervisor watches keepers; this process reaps none
     listener = socket.socket(fileno=descriptor)
     listener.listen(64)
     if warm_imports.is_memory_short():
@@ -280,13 +280,13 @@ def _remove(folder: str) -> None:
 
 
 def _changed(before: Mapping[str, str]) -> dict[str, tuple[str | None, str | None]]:
-    """Return the variables that importing has set or removed, each with its value before and now."""
+    """Return the variables that the imports have set or removed, each with its value before and now."""
     found = {name: (before.get(name), os.environ.get(name)) for name in {*before, *os.environ}}
     return {name: values for name, values in found.items() if values[0] != values[1]}
 
 
 def _import_output() -> bytes:
-    """Return what the imports wrote to stderr, which is a file."""
+    """Return the output of the imports, which is in the file that is stderr."""
     with open("/proc/self/fd/2", "rb") as output:  # noqa: PTH123
         return output.read(_LONGEST_OUTPUT)
 

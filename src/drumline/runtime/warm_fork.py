@@ -18,11 +18,11 @@ _PR_SET_MM = 35
 _PR_SET_MM_MAP = 14
 _NO_DESCRIPTOR = 0xFFFFFFFF
 
-_shown: Any = None  # the kernel reads it while this process runs
+_shown: Any = None  # the text for /proc, which the kernel reads while this process runs
 
 
 class Script(NamedTuple):
-    """The script of a replica: a file or a module's name; and the arguments of the shell that stays its parent."""
+    """The script of a replica, a file or a module's name, and the arguments of its parent if that is a shell."""
 
     path: str
     module: str
@@ -30,7 +30,7 @@ class Script(NamedTuple):
 
 
 def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Set up this process as the command, with its environment, in the current folder."""
+    """Give this process the arguments, environment and import path of a new Python process with this command."""
     if script.shell:
         _fork_below_shell(script.shell, env)
     os.environ.clear()
@@ -50,10 +50,10 @@ def set_up(script: Script, argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def _fork_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
-    """Return in a child, while this process behaves as dash does for a foreground command.
+    """Fork a child and return in it; this process behaves as dash does for a foreground command, and ends.
 
-    A signal ends it, as it ends dash. If a signal ends the child, its number gives the exit code, and its name is
-    written to the log.
+    A signal ends this process as it ends dash. If a signal ends the child, the exit code of this process is 128 plus
+    its number, and its name is written to the log.
     """
     own_name = _rename(os.path.basename(words[0]))  # noqa: PTH119
     _show_as(words, env)  # before the child can read its parent's command line
@@ -65,7 +65,7 @@ def _fork_below_shell(words: Sequence[str], env: Mapping[str, str]) -> None:
     try:
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             if signal.getsignal(number) is not signal.SIG_IGN:
-                signal.signal(number, signal.SIG_DFL)  # also those of faulthandler
+                signal.signal(number, signal.SIG_DFL)  # also for the handlers of faulthandler
         status = os.waitpid(pid, 0)[1]
         if os.WIFEXITED(status):
             code = os.WEXITSTATUS(status)
@@ -90,7 +90,7 @@ def _rename(name: str) -> str:
 
 
 def _reset_import_state() -> None:
-    """Reset the time, folder and key that modules recorded when they were imported."""
+    """Reset the time, the folder and the key that modules recorded when they were imported."""
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None:
         processes.__dict__["ORIGINAL_DIR"] = os.getcwd()  # noqa: PTH109
@@ -101,7 +101,7 @@ def _reset_import_state() -> None:
 
 
 def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Show this command and environment in /proc, as for `ps`, if the system allows that."""
+    """Make /proc, and so `ps`, show this command and environment, if the system allows that."""
     import ctypes  # noqa: PLC0415
 
     global _shown  # noqa: PLW0603
@@ -122,7 +122,7 @@ def _show_as(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def main_module(script: Script, native: Mapping[str, object]) -> ModuleType:
-    """Return a new main module with the attributes of an unused one."""
+    """Return a new main module with the attributes that a main module has before its code runs."""
     module = ModuleType("__main__")
     module.__dict__.clear()
     module.__dict__.update(native, __doc__=None)
@@ -136,7 +136,7 @@ def main_module(script: Script, native: Mapping[str, object]) -> ModuleType:
 
 
 def hide_own_frame(hook: Callable[..., object]) -> Callable[..., object]:
-    """Return an exception hook that removes drumline's frame below the script."""
+    """Return an exception hook that hides drumline's frame, which is the outermost one of a traceback."""
 
     def show(kind: Any, error: BaseException, trace: Any) -> None:
         sys.excepthook = hook

@@ -15,7 +15,7 @@ from types import ModuleType
 _EXITING = 4  # the flag of a thread that is about to end, in /proc/PID/task/TID/stat
 
 _MADV_DONTNEED = 4
-_LEAST_MEMORY = 0.05  # of all; with less available, warm processes end
+_LEAST_MEMORY = 0.05  # share of the machine's memory; if less is available, warm processes end
 
 
 class Unforkable(Exception):  # noqa: N818
@@ -39,7 +39,7 @@ def import_modules(framework: str, modules: Sequence[str]) -> None:
 
 
 def check_threads() -> None:
-    """Raise Unforkable for threads, which a fork would not have; those for linear algebra end at a fork."""
+    """Raise Unforkable for threads, which a fork would not have; threads for linear algebra end before a fork."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # warnings about threads
         pid = os.fork()
@@ -70,7 +70,8 @@ def check_origins(modules: Mapping[str, ModuleType]) -> None:
         file = getattr(module, "__file__", None)
         if module is modules.get("__main__") or not isinstance(file, str) or not os.path.isabs(file):  # noqa: PTH117
             continue
-        # A distribution has its own in Python's library, if only as a link. Checking all modules so takes 0.2 s.
+        # A distribution has its `sitecustomize` in Python's library, perhaps as a link. Only these two modules are
+        # checked with `realpath` first: for all modules it takes 0.2 s.
         if name in ("sitecustomize", "usercustomize") and not _is_in_library(library, own, file):
             raise Unforkable(f"there is a {name}, {file}")
         if not file.startswith(homes) and not os.path.realpath(file).startswith(homes):
@@ -88,14 +89,14 @@ def _site_folders() -> list[str]:
 
 
 class LoadedFiles:
-    """The files of all loaded modules, with their stamps."""
+    """The files of all loaded modules, with their times, sizes and inodes."""
 
     def __init__(self) -> None:
         names = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         self._known = {name: _stamp(name) for name in names if isinstance(name, str)}
 
     def changed(self) -> str:
-        """Return the first file that has changed, if any."""
+        """Return the first file that has changed; "" if none has."""
         return next((name for name, stamp in self._known.items() if _stamp(name) != stamp), "")
 
 
@@ -108,7 +109,7 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 
 def release_code_pages() -> None:
-    """Drop the pages of libraries' code from this process; forks read them from the page cache."""
+    """Release the pages with code of libraries from this process; it and its forks read them again when needed."""
     import ctypes  # noqa: PLC0415
 
     libc = ctypes.CDLL(None)
