@@ -131,7 +131,7 @@ def test_events_of_replicas_that_a_host_was_not_given_are_ignored_with_a_warning
     assert run.log("worker.0") == b"hello\n"
     assert not (run.trace_dir("worker.0") / "error").exists()
     told = [warning for warning in warnings(run) if "was not given" in warning]
-    assert told == ["h2 speaks of replicas or attempts that it was not given; that is ignored"]
+    assert told == ["h2 reports replicas or attempts that it was not ordered to start; these reports are ignored"]
 
 
 @pytest.mark.parametrize(

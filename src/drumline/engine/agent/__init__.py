@@ -1,1 +1,1 @@
-"""The agent on other machines: how it is started, and its verbs."""
+"""The agent: drumline's process on other machines, how it is started, and its verbs."""

@@ -1,4 +1,4 @@
-"""The answers of an agent as types: one record for each question, checked when the answer arrives."""
+"""The answers of an agent as types: one record for each kind of request, checked when the answer arrives."""
 
 from __future__ import annotations
 
@@ -42,44 +42,47 @@ class FactsAnswer(Record):
     memory_bytes: int
     gpus: tuple[str, ...]
     executable: str
-    free_bytes: int  # below the base folder
+    free_bytes: int  # on the disk of the base folder
     is_writable: bool
 
 
 class PackagesAnswer(Record):
-    """The version of each package that a Python there has."""
+    """The version of each requested package that is installed for a Python on the host."""
 
     packages: Mapping[str, str]
 
 
 class ClockAnswer(Record):
-    """Seconds since the boot there, and of its wall clock."""
+    """The host's clocks: `now` is in seconds since its boot, `time` in seconds since 1970."""
 
     now: float
     time: float
 
 
 class ListenAnswer(Record):
-    """Ports on which the agent listens now, and those that were taken."""
+    """The ports on which the agent listens now, and the requested ports that were taken."""
 
     ports: tuple[int, ...]
     taken: tuple[int, ...]
 
 
 class CallAnswer(Record):
-    """For each peer what is wrong with it, or nothing."""
+    """Why the connection to each peer failed; "" for one that did not."""
 
     troubles: tuple[str, ...]
 
 
 class FilesAnswer(Record):
-    """The content of each file."""
+    """The content of each file that was found, by its path."""
 
     found: Mapping[str, str]
 
 
 class ReceiveAnswer(Record):
-    """The missing contents of a folder, by hash; without a manifest only those that were damaged on their way."""
+    """The answer to `receive`: hashes of contents that are missing in the folder or were damaged on their way.
+
+    Without a manifest in the request, only `damaged` is set.
+    """
 
     damaged: tuple[str, ...]
     folder: str = ""
@@ -102,13 +105,13 @@ class PlaceAnswer(Record):
 
 
 class UsageAnswer(Record):
-    """What each replica uses."""
+    """The usage of each replica."""
 
     usage: tuple[Usage, ...]
 
 
 class WorkSamplesAnswer(Record):
-    """What each replica has done so far."""
+    """The work that each replica has done so far."""
 
     work_samples: tuple[WorkSample, ...]
 
@@ -128,7 +131,7 @@ class SocketsAnswer(Record):
 
 
 def read_answer(kind: type[T], message: Mapping[str, Any]) -> T:
-    """Return an answer as a record of this kind; raise ValueError if it is not one, or has values out of range."""
+    """Return an answer as a record of this kind; raise ValueError for another kind or values out of range."""
     data = {name: value for name, value in message.items() if name not in _FRAME}
     found = load_record(kind, data)
     match found:

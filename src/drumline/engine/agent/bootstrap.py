@@ -1,8 +1,8 @@
-"""Start an agent on another machine: the one way in which drumline's Python code runs there.
+"""Start an agent on another machine; drumline's Python code runs there in no other way.
 
-`python3 -c STUB FOLDER NAME keep|leave` runs the package with this name in the folder. If there is none, the stub
-requests the zip. With `keep` the zip is unpacked into the folder; otherwise it is imported from memory, and no file is
-written.
+`python3 -c STUB FOLDER NAME keep|leave` runs the package NAME in FOLDER. If there is no such package, the stub requests
+its zip from this machine. With `keep` the zip is unpacked into FOLDER; with `leave` it is imported from memory, and no
+file is written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from drumline.engine.untrusted import clean_text, last_line, load_json
 from drumline.errors import EngineError
 from drumline.record import Record
 
-FIRST_WORD_SECONDS = 30.0
+FIRST_LINE_SECONDS = 30.0  # for the first line of a stub or an agent
 _GREETING_BYTES = 1 << 16  # of a line that a shell prints before the agent starts
 _MOST_GREETINGS = 1000
 
-# Any Python of the last fifteen years can parse it. Packages that are locked or were used recently are not removed.
+# Any Python of the last fifteen years can parse the stub. It locks the package and updates its time of use, since
+# `cleanup.py` removes packages that are neither locked nor recently used.
 STUB = r"""
 import json, os, sys
 folder, name, keep = os.path.expanduser(sys.argv[1]), sys.argv[2], sys.argv[3] == "keep"
@@ -41,12 +42,12 @@ def hold():
         try:
             fcntl.flock(held, fcntl.LOCK_SH)
             os.utime(home)
-        except OSError: # where nothing can be locked, nothing is removed
+        except OSError: # without locks, cleanup.py removes nothing
             pass
         return os.path.samestat(os.fstat(held), os.stat(home))
     except OSError:
         return False
-def find_foreign(): # else other users could exchange what is run, here and in a run
+def find_foreign(): # a folder in which another user could replace the code of agents and runs
     for path in (os.path.dirname(folder), folder, home):
         found = os.stat(path)
         if not {found.st_uid, os.lstat(path).st_uid} <= {0, os.geteuid()} or found.st_mode & 0o002:
@@ -100,10 +101,10 @@ main()
 
 
 class Setup(Record):
-    """How agents are started on the machines of a run, and what the user can change about it."""
+    """How agents are started on the machines of a run, and hints for users how to change that."""
 
     python: str
-    folder: str  # of packages
+    folder: str  # the folder of agent packages
     python_hint: str
     folder_hint: str
 
@@ -114,64 +115,65 @@ class Machine(Protocol):
     host: str
 
     async def open(self, argv: Sequence[str], *, counts: bool = False) -> Channel:
-        """Start a command; with `counts`, what it writes counts as received from the machine."""
+        """Start a command; with `counts`, its output is added to the bytes received from the machine."""
         ...
 
 
 async def start_agent(machine: Machine, setup: Setup, *, keep: bool = False, counts: bool = False) -> Agent:
-    """Start an agent; only a package that it has to `keep` is written to the machine's disk.
+    """Start an agent on a machine; with `keep`, write its package to the machine's disk for later starts.
 
-    Raise RefusedError if there is no Python for it or no room, UnreachableError if the machine does not answer.
+    Raise RefusedError if the machine has no suitable Python or its disk cannot be written, UnreachableError if it does
+    not answer.
     """
     argv = [setup.python, "-X", "utf8", "-I", "-c", STUB, setup.folder, package_name(), "keep" if keep else "leave"]
     channel = await machine.open(argv, counts=counts)
     try:
-        async with asyncio.timeout(FIRST_WORD_SECONDS):
-            word = await _first_word(channel, machine.host)
-        if "wants" in word:
+        async with asyncio.timeout(FIRST_LINE_SECONDS):
+            first = await _read_first_line(channel, machine.host)
+        if "wants" in first:
             data = await asyncio.to_thread(package_data)
-            async with asyncio.timeout(FIRST_WORD_SECONDS):
+            async with asyncio.timeout(FIRST_LINE_SECONDS):
                 await channel.write(f"{len(data)}\n".encode() + data)
-                word = await _first_word(channel, machine.host)
-        if "ready" not in word:
-            raise _no_agent(machine.host, setup, word, "" if word else await channel.stderr_tail())
+                first = await _read_first_line(channel, machine.host)
+        if "ready" not in first:
+            raise _no_agent(machine.host, setup, first, "" if first else await channel.stderr_tail())
     except TimeoutError:
         channel.close()
-        raise UnreachableError(f"{machine.host} has not answered within {FIRST_WORD_SECONDS:g} s") from None
+        raise UnreachableError(f"{machine.host} has not answered within {FIRST_LINE_SECONDS:g} s") from None
     except BaseException:
         channel.close()
         raise
     return Agent(channel, machine.host, setup.folder_hint)
 
 
-async def _first_word(channel: Channel, host: str) -> dict[str, Any]:
-    """Return the first line of a stub or an agent, empty if there is none; a shell may print a greeting before it."""
+async def _read_first_line(channel: Channel, host: str) -> dict[str, Any]:
+    """Return the first message of a stub or an agent, {} if there is none; a shell may print a greeting before it."""
     for _ in range(_MOST_GREETINGS):
         line = await channel.readline(_GREETING_BYTES)
         if not line:
             break
-        _, is_ours, word = line.rpartition(MAGIC)
+        _, is_ours, message = line.rpartition(MAGIC)
         if is_ours:
             try:
-                return dict(load_json(word))
+                return dict(load_json(message))
             except (ValueError, TypeError) as error:
                 raise MalformedError(host, error) from None
     return {}
 
 
-def _no_agent(host: str, setup: Setup, word: dict[str, Any], said: str) -> EngineError:
-    """Return why there is no agent, from the output of the machine."""
-    if "old" in word:
-        version = clean_text(str(word["old"]), 20)
+def _no_agent(host: str, setup: Setup, first: dict[str, Any], stderr: str) -> EngineError:
+    """Return the error that tells why no agent was started, from the first message or the end of stderr."""
+    if "old" in first:
+        version = clean_text(str(first["old"]), 20)
         return RefusedError(
             f"{host} has Python {version} as `{setup.python}`, and 3.11 or newer is needed there",
             hint=setup.python_hint,
         )
-    if "refused" in word:
-        refused = clean_text(str(word["refused"]))
+    if "refused" in first:
+        refused = clean_text(str(first["refused"]))
         hint = setup.folder_hint if os.strerror(28) in refused else ""
         return RefusedError(f"drumline's files cannot be written on {host}: {refused}", hint=hint)
     return RefusedError(
-        f"{host} has no Python that works as `{setup.python}`: {last_line(said)}",
+        f"{host} has no Python that works as `{setup.python}`: {last_line(stderr)}",
         hint=f"install Python 3.11 or newer there, or {setup.python_hint}",
     )

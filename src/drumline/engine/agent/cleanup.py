@@ -1,7 +1,7 @@
 """Remove agent packages on this host that were not used for a month.
 
-An agent locks the folder of its package, and sets its modification time. Where a folder cannot be locked, as on NFS,
-nothing is removed.
+An agent locks the folder of its package, and updates the folder's modification time. If folders cannot be locked, for
+instance on NFS, nothing is removed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 UNUSED_SECONDS = 30 * 86400.0
-# A package is named by its content; the other folders are left from an interrupted creation or removal.
+# A package is named by the hash of its content; `tmp…` are left from an interrupted creation or removal.
 _OURS = re.compile(r"[0-9a-f]{16}|tmp[\w-]+")
 
 
@@ -33,7 +33,7 @@ def _remove(folder: Path, name: str) -> None:
     held = os.open(folder / name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _is_old(os.fstat(held)) and not _is_named(name):  # it may have been used and released since
+        if _is_old(os.fstat(held)) and not _is_imported(name):  # an agent may have used and released it meanwhile
             aside = folder / f"tmp-{name}-{os.getpid()}"
             (folder / name).rename(aside)
             shutil.rmtree(aside, ignore_errors=True)
@@ -45,8 +45,8 @@ def _is_old(known: os.stat_result) -> bool:
     return time.time() - known.st_mtime > UNUSED_SECONDS
 
 
-def _is_named(name: str) -> bool:
-    """Return whether a process imports modules from this folder: a replica outlives the agent that started it."""
+def _is_imported(name: str) -> bool:
+    """Return whether a process has this folder in its variables: a replica outlives the agent that started it."""
     for environ in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):
             if f"/{name}/".encode() in environ.read_bytes():

@@ -19,11 +19,11 @@ class Channel(Stream, Protocol):
     """A command on another machine, with its streams."""
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin; wait while it does not read."""
+        """Write to the command's stdin; wait while it does not read."""
         ...
 
     async def stderr_tail(self) -> str:
-        """Return the end of what it wrote on its stderr."""
+        """Return the end of the command's stderr."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,10 @@ class Agent:
         self.channel.close()
 
     async def ask(self, message: Mapping[str, object], kind: type[T], *, seconds: float = ANSWER_SECONDS) -> T:
-        """Return the answer as a record; raise the error of the agent, UnreachableError or MalformedError."""
+        """Send a request and return its answer as a record of this kind.
+
+        Raise the agent's error, UnreachableError without an answer within `seconds`, or MalformedError.
+        """
         answer = await self.exchange(message, seconds=seconds)
         try:
             return read_answer(kind, answer.message)
@@ -65,7 +68,7 @@ class Agent:
         seconds: float = ANSWER_SECONDS,
         limits: Limits = USUAL,
     ) -> Frame:
-        """Return the answer within these limits, with the bytes that follow it; nothing else is checked."""
+        """Send a request, with bytes, and return the frame of its answer; only these limits of it are checked."""
         try:
             async with asyncio.timeout(seconds):
                 await self.channel.write(Frame({**message, "id": 0}, data).encode())

@@ -10,7 +10,7 @@ from drumline.engine.protocol import MustWait
 from drumline.engine.untrusted import clean_text
 from drumline.errors import DrumlineError, EngineError, InputError
 
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UnreachableError(EngineError):
@@ -22,7 +22,7 @@ class RefusedError(EngineError):
 
 
 class MalformedError(EngineError):
-    """The host has sent what no agent sends: too much, an invalid message, or one about replicas of other hosts."""
+    """The host has sent a message that no agent sends: too long, invalid, or about replicas of other hosts."""
 
     def __init__(self, host: str, error: object) -> None:
         super().__init__(f"{host} has sent something that drumline does not send: {clean_text(str(error), 200)}")
@@ -31,13 +31,13 @@ class MalformedError(EngineError):
 def error_from_answer(
     host: str, answer: Mapping[str, Any], *, may_wait: bool = False, folder_hint: str = ""
 ) -> MustWait | DrumlineError:
-    """Return the exception for an agent's error; with `may_wait` it may be a MustWait."""
+    """Return the exception for an agent's error; a MustWait only with `may_wait`."""
     error, said, hint = answer.get("error"), answer.get("message", ""), answer.get("hint", "")
     path, number = answer.get("path", ""), answer.get("errno", 0)
     if not (isinstance(error, str) and all(isinstance(each, str) for each in (said, hint, path))):
         return MalformedError(host, "an error without a message")
     said, path = clean_text(said), clean_text(path)
-    if error == "OSError" and path and number in _NO_ROOM:
+    if error == "OSError" and path and number in _DISK_FULL:
         return EngineError(f"the disk of {host} is full: {path} cannot be written", hint=folder_hint)
     if error == "OSError" and path:
         return EngineError(f"{path} cannot be used on {host}: {said}")

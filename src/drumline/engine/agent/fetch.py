@@ -29,8 +29,8 @@ T = TypeVar("T")
 SCRATCH = ".drumline-fetch"  # beside the target, for incomplete files
 YOUNG_SECONDS = 2.0  # a file that was written more recently may be incomplete
 _BATCH_BYTES = 8 << 20
-_PAUSE_ENTRIES = 64  # after which other tasks of the loop run
-_MOST_BYTES = 1 << 62  # of a file; no file system has larger ones, and no time in ns is later
+_PAUSE_ENTRIES = 64  # after so many, other tasks of the loop run
+_MOST_BYTES = 1 << 62  # larger than any file, and in ns later than any modification time
 
 
 class RemoteEntry(Record):
@@ -42,13 +42,13 @@ class RemoteEntry(Record):
     mtime_ns: int
     executable: bool
     target: str
-    is_young: bool  # written in the last seconds
+    is_young: bool  # written less than YOUNG_SECONDS before the list was made
 
 
 class Fetched(Record):
     """The result of a fetch."""
 
-    paths: frozenset[str]
+    paths: frozenset[str]  # on the host, fetched now or earlier
     size_bytes: int  # of all files
     taken_bytes: int  # that were transferred
     is_whole: bool  # nothing was left for a later fetch
@@ -65,12 +65,13 @@ async def fetch(
     anyhow: bool = False,
     known: Collection[str] = (),
 ) -> Fetched:
-    """Fetch a folder of a host, or one file or folder in it under its name.
+    """Fetch a folder of a host into the folder `local`, or only the file or folder `path` in it, under its name.
 
-    Unless it is `settled` there, a file that was written just now is left for a later fetch, with all files after it. A
-    file that changes during the transfer is skipped, except with `anyhow`. Paths that are `known` from an earlier fetch
-    and no longer exist there are removed. Raise NotFoundError if there is nothing, EngineError if the host's answer is
-    invalid or this machine's disk cannot be written.
+    Unless nothing is written on the host any more (`settled`), a file that was written just now is left for a later
+    fetch, with all later files. If a file changes during the transfer, it and all later files are left, too; with
+    `anyhow` it is fetched in any state. Paths that are `known` from an earlier fetch and no longer exist on the host
+    are removed here. Raise NotFoundError if the path does not exist, EngineError if the host's answer is invalid or
+    this machine's disk cannot be written.
     """
     request = {"do": "offer", "folder": folder, "path": path, "young_seconds": YOUNG_SECONDS}
     answer = (await _ask(agent, request)).message
@@ -90,7 +91,7 @@ async def _ask(agent: Agent, request: dict[str, Any]) -> Frame:
 
 
 def read_listing(host: str, answer: Any, *, part: str = "") -> tuple[list[RemoteEntry], tuple[str, ...]]:
-    """Return the entries of a host's list, the oldest first, and its links that lead out; raise EngineError if invalid.
+    """Return the entries of a host's list, oldest first, and the links that lead out; raise EngineError if invalid.
 
     If only a `part` was requested, all paths begin with its name, and a link must not lead out of that part.
     """
@@ -151,7 +152,7 @@ class _Transfer:
     async def run(
         self, found: list[RemoteEntry], left_out: tuple[str, ...], *, settled: bool, known: Collection[str]
     ) -> Fetched:
-        """Fetch what is new; then remove what no longer exists there."""
+        """Fetch new and changed files; then remove files that no longer exist on the host."""
         async for each in _unhurried(sorted(found, key=lambda each: each.path)):
             if each.kind == "folder":
                 self._here.make_folder(each.path)
@@ -172,10 +173,10 @@ class _Transfer:
         return Fetched(there, sum(each.size_bytes for each in found), self._taken, is_whole, left_out)
 
     async def _take(self, files: list[RemoteEntry]) -> bool:
-        """Fetch these in order; return False if one has changed meanwhile: those after it are not fetched."""
+        """Fetch these files in order; return False if one has changed meanwhile: later files are not fetched."""
         begun = [(each, self._begun(each)) async for each in _unhurried(files)]
         for batch in _batches(begun):
-            # With `anyhow` a file is read to its end, whatever its length is by now.
+            # With `anyhow` a small file is read to its end, even if its size has changed.
             asked = [
                 -_BATCH_BYTES if self._anyhow and (at, length) == (0, each.size_bytes) else length
                 for each, at, length in batch
@@ -197,7 +198,7 @@ class _Transfer:
         return True
 
     def _lengths(self, answer: Any, asked: list[int], data: bytes) -> list[int]:
-        """Return the length of each piece that a host sent, -1 for a file that it no longer has."""
+        """Return the length of each piece that the host sent, -1 for a file that has changed or no longer exists."""
         lengths = answer.get("lengths")
         if isinstance(lengths, list) and len(lengths) == len(asked) and all(type(each) is int for each in lengths):
             fits = all(
@@ -236,13 +237,13 @@ class _Transfer:
         return known is not None and (known.st_size, known.st_mtime_ns) == (file.size_bytes, file.mtime_ns)
 
     def _begun(self, file: RemoteEntry) -> int:
-        """Return how many bytes of it were received before a connection broke."""
+        """Return how many bytes of a file an earlier, interrupted fetch has received."""
         known = self._here.lstat(_part(file))
         return min(known.st_size, file.size_bytes) if known else 0
 
 
 async def _unhurried(items: Iterable[T]) -> AsyncIterator[T]:
-    """Yield these, and let other tasks run at intervals: a host may list very many."""
+    """Yield these items, and let other tasks run at intervals: a host may list very many files."""
     for number, item in enumerate(items):
         if number % _PAUSE_ENTRIES == _PAUSE_ENTRIES - 1:
             await asyncio.sleep(0)
@@ -256,7 +257,7 @@ def _part(file: RemoteEntry) -> str:
 
 
 def _grows(found: RemoteEntry) -> bool:
-    """Return whether it is a file that is appended to and valid at any length."""
+    """Return whether a file is only appended to, and valid at any length."""
     return ".tfevents." in found.path
 
 

@@ -1,7 +1,7 @@
 """Frames between this machine and an agent: a message as a line of JSON, followed by bytes.
 
-An agent parses requests with `FrameParser`. This machine reads the frames of an agent with `read_frame`, which trusts
-nothing: sizes, numbers and nesting are bounded before anything is kept.
+An agent parses requests with `FrameParser`. This machine reads the frames of an agent with `read_frame`, which does not
+trust them: sizes, numbers and nesting are limited before any data is kept.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from drumline.record import Record
 
 MAGIC = b"drumline-agent "  # the beginning of an agent's first line; a shell may print a greeting before it
 SIZE = "bytes"  # the key with the number of bytes that follow the line
-MESSAGE_BYTES = 8 << 20  # of a message that an agent sends
-DATA_BYTES = 1 << 20  # of the bytes after it
+MESSAGE_BYTES = 8 << 20  # the limit for a message that an agent sends
+DATA_BYTES = 1 << 20  # the limit for the bytes after it
 _LONG_BYTES = 1 << 18  # a longer message is parsed in a thread
 
 
@@ -36,7 +36,7 @@ class Frame(Record):
 class Limits(Record):
     """Limits of an agent's answer: its size, its number of values, and whether it contains names of files.
 
-    With `files`, numbers may be negative and strings may stand for names that are not UTF-8.
+    With `files`, numbers may be negative, and strings may be names that are not UTF-8, as `os.fsdecode` returns them.
     """
 
     message_bytes: int = MESSAGE_BYTES
@@ -49,7 +49,7 @@ USUAL = Limits()
 
 
 class FrameParser:
-    """Assembles frames from the pieces that arrive at an agent; not for frames that an agent sends."""
+    """Assembles the frames of requests in an agent; it trusts them, so it must not read the frames of an agent."""
 
     def __init__(self) -> None:
         self._received = bytearray()
@@ -78,7 +78,7 @@ class Stream(Protocol):
     """The output of an agent, read within limits."""
 
     async def readline(self, most_bytes: int) -> bytes:
-        """Return the next line with its end, less at the end of the stream."""
+        """Return the next line with its newline; without one at the end of the stream."""
         ...
 
     async def readexactly(self, size: int) -> bytes:
@@ -87,11 +87,11 @@ class Stream(Protocol):
 
 
 async def read_frame(stream: Stream, limits: Limits = USUAL) -> Frame | None:
-    """Return the next frame of an agent, None at the end of the stream; raise ValueError for anything else."""
+    """Return the next frame of an agent, None at the end of the stream; raise ValueError for an invalid frame."""
     line = await stream.readline(limits.message_bytes)
     if not line.endswith(b"\n"):
         return None  # an incomplete line: the connection broke
-    if len(line) > _LONG_BYTES:  # other tasks run meanwhile
+    if len(line) > _LONG_BYTES:  # so that other tasks run meanwhile
         message = await asyncio.to_thread(_parse, line, limits)
     else:
         message = _parse(line, limits)

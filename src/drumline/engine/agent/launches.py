@@ -27,10 +27,10 @@ def incarnation_from_text(text: str) -> Incarnation:
 
 
 def launch_to_data(launch: Launch, secrets: Mapping[str, str]) -> dict[str, Any]:
-    """Return a launch for a host: with the values of secrets, and without those of variables that it extends there.
+    """Return a launch for a host: with the values of secrets; variables that it extends are read on the host.
 
-    A secret that is not set on this machine stays a name: the host refuses to start with it, and a running replica does
-    not need it.
+    A secret that is not set on this machine is sent as its name only: the host refuses to start a replica with it, and
+    a replica that runs already does not need it.
     """
     return {
         "replica": to_data(launch.replica.replace(env={})),

@@ -24,7 +24,10 @@ _MOMENT_SECONDS = 0.02
 
 
 def take_over(path: Path) -> int:
-    """Lock this host's folder of the run; end the agent that still holds it, which has lost its connection."""
+    """Lock this host's folder of the run and return the lock's descriptor; kill an agent that still holds the lock.
+
+    Such an agent has lost its connection. Raise OSError if the lock is not free within 5 s.
+    """
     deadline = time.monotonic() + _LOCK_SECONDS
     while (lock := take_lock(path)) is None:
         holder = _read_holder(path)

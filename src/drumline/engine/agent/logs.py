@@ -1,4 +1,4 @@
-"""Send logs, reports and events of replicas on this host to the other side: each byte once and in order.
+"""Send logs, reports and events of replicas on this host to the supervisor: each byte once and in order.
 
 The end of a replica is sent after its whole log, and ends are sent in their order.
 """
@@ -21,9 +21,9 @@ from drumline.run.traces import ERROR, LOG, REPORT
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _PIECE_BYTES = 1 << 17
-_MOST_SMALL_BYTES = 1 << 16  # of a report, or an exception
+_MOST_SMALL_BYTES = 1 << 16  # of a report file, or of a recorded exception
 
 Write = Callable[[dict[str, Any], bytes], None]
 
@@ -38,7 +38,7 @@ class _Followed:
 
 
 class LogFollower:
-    """Sends logs, reports and events; waits while too much is still unsent."""
+    """Sends logs, reports and events; logs wait while `is_busy` returns True."""
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._run_dir = run_dir
@@ -54,13 +54,13 @@ class LogFollower:
         self._followed.setdefault(incarnation, _Followed(self._run_dir / incarnation.folder, offset))
         self._wait()
 
-    def tell(self, event: Event, **more: Any) -> None:
-        """Send this event with more data about it, after everything before it."""
+    def send_event(self, event: Event, **more: Any) -> None:
+        """Send an event with more data about it, after all earlier events and the log before it."""
         self._events.append((event, more))
-        self.look()
+        self.send_new()
 
-    def look(self) -> None:
-        """Send what is new."""
+    def send_new(self) -> None:
+        """Send new parts of logs, changed reports, and events that need not wait for a log."""
         for incarnation, followed in self._followed.items():
             self._pump(incarnation, followed)
             self._report(incarnation, followed)
@@ -74,11 +74,11 @@ class LogFollower:
     def _wait(self) -> None:
         if not self._is_waiting and (self._followed or self._events):
             self._is_waiting = True
-            self._loop.call_later(_LOOK_SECONDS, self._look_again)
+            self._loop.call_later(_POLL_SECONDS, self._send_again)
 
-    def _look_again(self) -> None:
+    def _send_again(self) -> None:
         self._is_waiting = False
-        self.look()
+        self.send_new()
 
     def _may_send(self, event: Event) -> bool:
         if not isinstance(event, ReplicaExited):
@@ -88,7 +88,7 @@ class LogFollower:
         return followed is None or followed.offset >= _size(followed.folder / LOG)
 
     def _pump(self, incarnation: Incarnation, followed: _Followed) -> None:
-        """Send the new part of a log, unless too much is unsent."""
+        """Send the new part of a log, in pieces, until too much is unsent."""
         path = followed.folder / LOG
         while _size(path) > followed.offset and not self._is_busy():
             with suppress(OSError), path.open("rb") as log:

@@ -1,4 +1,4 @@
-"""The agent's process on another machine: it reads frames from stdin, answers on stdout, and ends when they close.
+"""The agent's process on another machine: it reads frames from stdin, answers on stdout, and exits when they close.
 
 `bootstrap.py` starts it; it needs the standard library only.
 """
@@ -17,8 +17,8 @@ from drumline.engine.agent.verbs import Verbs
 from drumline.engine.loop import BootClockLoop
 
 _PIECE_BYTES = 1 << 16
-_LOOK_SECONDS = 0.5
-_BUSY_BYTES = 1 << 20  # logs wait while so much is unsent
+_CHECK_SECONDS = 0.5  # between two checks whether the connection is abandoned
+_BUSY_BYTES = 1 << 20  # logs wait while more is unsent
 
 
 class FrameWriter:
@@ -31,7 +31,7 @@ class FrameWriter:
         os.set_blocking(descriptor, False)
 
     def write(self, message: dict[str, Any], data: bytes = b"") -> None:
-        """Send a frame after those before it."""
+        """Send a frame after all earlier ones."""
         self._unsent += Frame(message, data).encode()
         self._flush()
 
@@ -55,7 +55,7 @@ def main() -> NoReturn:
     """Carry out requests until the connection ends."""
     inward, outward = os.dup(0), os.dup(1)
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # keepers inherit these three descriptors, and must not keep the connection open
+    for descriptor in (0, 1):  # keepers inherit these, and must not keep the connection open
         os.dup2(null, descriptor)
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
@@ -65,7 +65,7 @@ def main() -> NoReturn:
 
 
 async def _serve(inward: int, outward: int) -> None:
-    """Read frames from one descriptor and answer on the other, until the other side has been silent for too long."""
+    """Read frames from one descriptor and answer on the other; return when the connection ends or is abandoned."""
     loop = asyncio.get_running_loop()
     os.write(outward, MAGIC + json.dumps({"ready": True}).encode() + b"\n")
     writer = FrameWriter(loop, outward)
@@ -82,16 +82,16 @@ async def _serve(inward: int, outward: int) -> None:
         loop.remove_reader(inward)
         if received.empty():
             _leave()
-        received.put_nowait(None)  # requests from before the end are carried out first
+        received.put_nowait(None)  # after the requests that have already arrived
 
     loop.add_reader(inward, read)
     while not verbs.is_abandoned:
         with suppress(TimeoutError):
-            async with asyncio.timeout(_LOOK_SECONDS):
+            async with asyncio.timeout(_CHECK_SECONDS):
                 frame = await received.get()
             if frame is None:
                 return
-            await verbs.handle(frame)  # one after the other, in their order
+            await verbs.handle(frame)  # one request after the other
 
 
 def _leave() -> NoReturn:

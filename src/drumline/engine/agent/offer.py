@@ -1,6 +1,6 @@
-"""The verb `offer`: list the output of a run on this host, or send pieces of files that have not changed since.
+"""The verb `offer`: list the output of a run on this host, or send pieces of listed files that have not changed.
 
-Paths are relative to the folder in which the requested file or folder lies.
+The paths in a list are relative to the requested folder; if one `path` in it was requested, to the parent of that path.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from drumline.engine.project.beneath import Beneath
 
 
 def _list(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
-    """Yield path, kind, size, time, whether it is executable, a link's target, and whether it was written just now."""
+    """Yield the values of a `RemoteEntry` for each folder, file and link: times in ns, sizes in bytes."""
     now = time.time_ns()
     todo = [name]
     while todo:
@@ -39,9 +39,9 @@ def _list(base: str, name: str, young_seconds: float) -> Iterator[list[object]]:
 def _read_part(
     folder: Beneath, path: str, offset: int, length: int, size: int, mtime_ns: int, may_grow: bool
 ) -> bytes | None:
-    """Return a piece of a file; None if the file has changed.
+    """Return a piece of a file; None if the file has changed or cannot be opened.
 
-    A negative length is a maximum, and changes are ignored.
+    With a negative length, return at most `-length` bytes, even of a file that has changed.
     """
     try:
         descriptor = folder.open(path, os.O_RDONLY)
@@ -58,7 +58,7 @@ def _read_part(
 
 
 def offer(request: Mapping[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the list of a folder, or the requested `parts` with their lengths, -1 for one that has changed."""
+    """Return the list of a folder, or the requested `parts` with their lengths: -1 for a file that has changed."""
     del data
     path = os.path.normpath(os.path.join(os.path.expanduser(request["folder"]), request["path"]))
     base, name = (path, "") if request["path"] in ("", ".") else os.path.split(path)

@@ -1,7 +1,7 @@
-"""The part of drumline that is sent to other machines, as one zip that is named by its content.
+"""The part of drumline that is sent to other machines, as one zip that is named by the hash of its content.
 
-`lib` holds the agent with the local engine; `runtime` holds `drumline.runtime` alone, for training scripts with a
-Python that has no drumline. Everything in it needs the standard library only.
+Its folder `lib` has the agent with the local engine; `runtime` has only `drumline.runtime`, for training scripts whose
+Python has no drumline. All code in it needs the standard library only.
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ _RUNTIME_PARTS = ("__init__.py", "runtime")
 _EXCLUDED = tuple(
     f"engine/local/{name}.py" for name in ("doctor", "options", "output", "render")
 )  # only commands need these
-_OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every entry: the same content gives the same bytes
+_OLDEST = (1980, 1, 1, 0, 0, 0)  # the time of every entry, so that the same content gives the same bytes
 
 
 @cache
 def package_name() -> str:
-    """Return the name that the content gives to the package."""
+    """Return the name of the package: 16 hexadecimal digits of the hash of its content."""
     found = sha256()
     for name, data in _files():
         found.update(f"{name} {len(data)}\n".encode() + data)

@@ -24,7 +24,7 @@ from drumline.engine.local.port_owners import find_port_owners
 from drumline.plan.codec import to_data
 from drumline.runtime import keeper
 
-_KERNELS_OWN = "/proc/sys/net/ipv4/ip_local_port_range"
+_PORT_RANGE = "/proc/sys/net/ipv4/ip_local_port_range"  # the ports that the kernel chooses for clients
 _PACKAGES = """
 import json, sys
 from importlib import metadata
@@ -42,7 +42,7 @@ Answer = dict[str, Any]
 
 
 def facts(request: Request) -> Answer:
-    """Return the facts about this host."""
+    """Return the resources and the system of this host, and the free bytes of the disk of `folder`."""
     capacity = find_capacity(len(os.sched_getaffinity(0)), os.environ)
     base = os.path.abspath(os.path.expanduser(request["folder"]))
     at = base
@@ -62,7 +62,7 @@ def facts(request: Request) -> Answer:
 
 
 def packages(request: Request) -> Answer:
-    """Return the versions of packages in a Python that is not isolated, as that of a replica."""
+    """Return the versions of packages in a Python, which runs with the user's variables as for a replica."""
     argv = [os.path.expanduser(request["python"] or sys.executable), "-c", _PACKAGES, *request["packages"]]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -71,7 +71,7 @@ def packages(request: Request) -> Answer:
 
 
 def clock(request: Request) -> Answer:
-    """Return the seconds since the boot of this host, and its time."""
+    """Return the seconds since the boot of this host, and since 1970 by its clock."""
     del request
     return {"now": keeper.now(), "time": time.time()}
 
@@ -82,17 +82,17 @@ def ports(request: Request) -> Answer:
 
 
 def listen(request: Request) -> Answer:
-    """Listen on these ports, or on a free one that a replica could get; send callers this host's name."""
-    heard: list[int] = []
+    """Listen on these ports, or on a free one that a replica could get; send this host's name to each caller."""
+    listening: list[int] = []
     taken: list[int] = []
     for port in request["ports"] or [0]:
         server = next(filter(None, map(_serve, [port] if port else _candidates())), None)
         if server is None:
             taken.append(port)
             continue
-        heard.append(server.getsockname()[1])
+        listening.append(server.getsockname()[1])
         threading.Thread(target=_answer, args=(server, request["name"]), daemon=True).start()
-    return {"ports": heard, "taken": taken}
+    return {"ports": listening, "taken": taken}
 
 
 def _serve(port: int) -> socket.socket | None:
@@ -115,7 +115,7 @@ def _serve(port: int) -> socket.socket | None:
 
 def _candidates() -> list[int]:
     try:
-        with open(_KERNELS_OWN) as file:
+        with open(_PORT_RANGE) as file:
             first, last = map(int, file.read().split())
     except (OSError, ValueError):
         first, last = 32768, 60999
@@ -130,26 +130,26 @@ def _answer(server: socket.socket, name: str) -> None:
 
 
 def call(request: Request) -> Answer:
-    """Connect to each of these peers, given by name, address and port, all at once; return what is wrong with each."""
+    """Connect to all these peers concurrently, each a name, an address and a port; return why each failed, or ""."""
     peers: list[tuple[str, str, int]] = request["peers"]
 
     def trouble(peer: tuple[str, str, int]) -> str:
         name, address, port = peer
         try:
-            with socket.create_connection((address, port), timeout=request["seconds"]) as line:
-                said = line.recv(1000).decode(errors="replace")
+            with socket.create_connection((address, port), timeout=request["seconds"]) as connection:
+                received = connection.recv(1000).decode(errors="replace")
         except TimeoutError:
             return "no answer"
         except OSError as error:
             return (error.strerror or str(error)).lower()
-        return "" if said == name else f"another program answers there, {said!r}"
+        return "" if received == name else f"another program answers there, {received!r}"
 
     with ThreadPoolExecutor(min(64, max(1, len(peers)))) as pool:
         return {"troubles": list(pool.map(trouble, peers))}
 
 
 def write(request: Request) -> Answer:
-    """Write a file."""
+    """Write a text to a file, and wait until it is on the disk."""
     with open(request["path"], "w") as file:
         file.write(request["text"])
         file.flush()
@@ -158,7 +158,7 @@ def write(request: Request) -> Answer:
 
 
 def read(request: Request) -> Answer:
-    """Return the content of these files, once all exist or the time is over; a shared disk may take a while."""
+    """Return the content of these files once all exist, or after `seconds`; a shared disk may take a while."""
     paths: list[str] = request["paths"]
     ends = time.monotonic() + request["seconds"]
     while True:

@@ -1,4 +1,4 @@
-"""The verb `put`: move what was sent into a scratch folder to where the user wants it, as `cp -r` would."""
+"""The verb `put`: move a file or folder that was sent into a scratch folder to its target, as `cp -r` would."""
 
 from __future__ import annotations
 

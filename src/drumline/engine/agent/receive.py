@@ -1,7 +1,8 @@
-"""The verb `receive`: write a folder on this host; only missing contents are sent, and it is complete or unchanged.
+"""The verb `receive`: write a folder on this host, completely or not at all; only missing contents are sent.
 
-A request is followed by pieces of contents, each named by its hash, and perhaps by the manifest of the folder. The
-answer lists what is missing, or confirms that the folder is written. Contents stay in a store for later requests.
+A request is followed by pieces of contents, which are named by their hashes, and by the manifest of the folder if it
+has one. The answer lists the missing contents, or confirms that the folder is written. Contents stay in a store for
+later requests.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ _PRUNE_SECONDS = 3600.0  # between two updates of the time of use
 
 
 class SpoiledError(Exception):
-    """Contents have changed since they were stored."""
+    """The contents in the store have changed since they were stored."""
 
 
 class Store:
-    """Contents by their hash; locked while it is used, so that it is not pruned meanwhile."""
+    """A folder of contents of files by their hash; locked until `close`, so that it is not pruned meanwhile."""
 
     def __init__(self, folder: str, sender: str) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -54,7 +55,7 @@ class Store:
         return False
 
     def take(self, digest: str, offset: int, data: bytes, size: int) -> bool:
-        """Add a piece; return False if it was the last one and all pieces together have another hash."""
+        """Add a piece of contents; return False if it is the last one and all pieces together have another hash."""
         path = self.path(digest)
         part = f"{path}.{self._sender}.part"
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -91,7 +92,10 @@ class Store:
         return False
 
     def prune(self, keep_seconds: float, keep_bytes: int) -> None:
-        """Remove contents that were not used for this time, and the oldest ones above this size, unless in use."""
+        """Remove contents that were not used for this time, and the oldest ones above this size in all.
+
+        Do nothing while another process uses the store, or shortly after an earlier call.
+        """
         now = time.time()
         note = f"{self.folder}/pruned"
         if os.path.exists(note) and 0 <= now - os.stat(note).st_mtime < min(_PRUNE_SECONDS, keep_seconds):
@@ -107,7 +111,7 @@ class Store:
 
 
 class Entry(NamedTuple):
-    """A line of a manifest, without its path; an equal entry is not written again, whatever its time."""
+    """The values of one path in a manifest; an entry that differs only in its time is not written again."""
 
     kind: str
     content: str = ""  # the hash of a file, the target of a link
@@ -116,7 +120,7 @@ class Entry(NamedTuple):
     size: int = -1
 
     def is_like(self, other: Entry | None) -> bool:
-        """Return whether an entry need not be written again to become the other."""
+        """Return whether an entry need not be written again to become the other one."""
         own = (self.kind, self.content, self.executable)
         return other is not None and own == (other.kind, other.content, other.executable)
 
@@ -125,9 +129,9 @@ Manifest = dict[str, Entry]
 
 
 class Target:
-    """A folder that is changed to match a manifest; locked meanwhile.
+    """A folder that is changed to match a manifest; it is locked until `close`.
 
-    Files that were never sent there stay, except with `mirror`: then all files outside of the manifest are removed.
+    Files that were never sent there stay; with `mirror`, all files that are not in the manifest are removed.
     """
 
     def __init__(self, folder: str, mirror: Manifest | None) -> None:
@@ -154,7 +158,7 @@ class Target:
         return {path: entry for path, entry in manifest.items() if not entry.is_like(self._known.get(path))}
 
     def lay_out(self, manifest: Manifest, store: Store) -> int:
-        """Write the folder from staged files, so that a full disk changes nothing; return the number of new entries."""
+        """Write the changed entries and return their number; files are staged first, so a full disk changes nothing."""
         changed, gone = self.changed(manifest), [path for path in self._known if path not in manifest]
         if self._is_there and not changed and not gone:
             return 0
@@ -196,7 +200,7 @@ def _stage(entry: Entry, store: Store, path: str) -> None:
 
 
 def _place(scratch: str, staged: dict[str, str], folder: str, entries: Manifest, gone: list[str]) -> None:
-    """Remove what is no longer sent, except folders that contain other files; then move the staged files."""
+    """Remove paths that are no longer sent, except folders with other files; then move the staged files."""
     with Beneath(scratch) as source, Beneath(folder) as target:
         for path in sorted(gone, reverse=True):
             target.remove(path)
@@ -208,7 +212,7 @@ def _place(scratch: str, staged: dict[str, str], folder: str, entries: Manifest,
 
 
 def _scan(folder: str, wanted: Manifest) -> Manifest:
-    """Return the existing entries; a file with the expected size and time is taken for the expected one."""
+    """Return the existing entries; a file with the expected size and time is assumed to have the expected content."""
     found: Manifest = {}
     with Beneath(folder) as root:
         for path, known in root.walk():
@@ -245,7 +249,7 @@ def _digest_of(path: str) -> str:
 
 
 def _flock(descriptor: int, how: int) -> bool:
-    """Lock a file; return whether that was possible: always on a file system without locks."""
+    """Lock a file; return False if another process holds the lock, True also on a file system without locks."""
     try:
         fcntl.flock(descriptor, how)
     except BlockingIOError:

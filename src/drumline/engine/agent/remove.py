@@ -9,7 +9,7 @@ from typing import Any
 
 
 def remove(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Remove these paths, folders with all that is in them; a path that does not exist is skipped."""
+    """Remove these paths, folders with their content; skip paths that do not exist."""
     for each in request["paths"]:
         path = os.path.expanduser(each)
         if os.path.isdir(path) and not os.path.islink(path):

@@ -1,6 +1,6 @@
 """Verbs of an agent about the replicas of one run: it runs them with the local engine, and reports their events.
 
-Keepers outlive the agent, and the next agent adopts their replicas by their traces: so a connection is resumed.
+Keepers outlive the agent. After a broken connection, the next agent finds their replicas by the traces.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
 _SESSION = re.compile(r"/session-[^/\n]*\.scope")  # of systemd
-_ROOM_BYTES = 1 << 16
-_MOMENT_SECONDS = 0.02
-_USE_SECONDS = 3600.0
-_CLEANUP_SECONDS = 1.0  # replicas that start have the CPUs for themselves before that
+_FREE_BYTES = 1 << 16  # that a run needs on the disk
+_POLL_SECONDS = 0.02
+_USE_SECONDS = 3600.0  # between two updates of the package's time of use
+_CLEANUP_SECONDS = 1.0  # after the start: before that, replicas that start need the CPUs
 
 
 class Replicas:
@@ -57,13 +57,13 @@ class Replicas:
         self._tasks = Tasks(loop)
         self._write = write
         self._is_busy = is_busy
-        self.lease: Path | None = None  # its modification time is when something was last received
-        self.silence_seconds: float | None = None  # after which the agent ends
+        self.lease: Path | None = None  # a file; its modification time is when the agent last received a request
+        self.silence_seconds: float | None = None  # the agent exits when it has received nothing for so long
         self._ended: set[Incarnation] = set()
         self._sessions = AsyncExitStack()  # keeps the session of the run open until this process ends
 
     async def open(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Open this host's folder of the run; end an earlier agent, which has lost its connection."""
+        """Open this host's folder of the run and return the host's facts; kill an earlier agent that has the lock."""
         base = Path(message["folder"]).expanduser().absolute()
         self._run_dir = _own_folder(base, message)
         directory = base / "runs" / message["run"] / "project"
@@ -73,7 +73,7 @@ class Replicas:
             make_folder(folder)
         self.silence_seconds = message["lost"]
         self._lock = take_over(self._run_dir / "agent.lock")
-        _require_room(self._run_dir)
+        _require_space(self._run_dir)
         log = os.open(self._run_dir / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
@@ -100,9 +100,9 @@ class Replicas:
     async def _read_events(self) -> None:
         async for event in self._session.events():
             if isinstance(event, ReplicaExited):
-                self._follower.tell(event, usage=self._usage_of(Incarnation.of(event)))
+                self._follower.send_event(event, usage=self._usage_of(Incarnation.of(event)))
             else:
-                self._follower.tell(event)
+                self._follower.send_event(event)
 
     def _use(self, package: Path) -> None:
         """Update the time of use of this package at intervals: agents on other hosts do not see its lock."""
@@ -111,7 +111,7 @@ class Replicas:
         self._loop.call_later(_USE_SECONDS, lambda: self._use(package))
 
     async def place(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Claim what these replicas need, and return where each is."""
+        """Claim the resources of these replicas, and return the place of each."""
         plan = _fit_session(plan_from_json(message["plan"]))
         (self._site.directory / plan.workdir).mkdir(parents=True, exist_ok=True)
         placed = await self._session.place(plan, attempt=message["attempt"])
@@ -122,7 +122,7 @@ class Replicas:
         }
 
     async def start(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Start replicas that were not started, and send their logs from these offsets on."""
+        """Start replicas that were not started before, and send their logs from these offsets on."""
         self._follow(message["offsets"])
         await self._session.start([launch_from_data(each) for each in message["launches"]])
         await self._session.reported()
@@ -144,13 +144,13 @@ class Replicas:
         return {}
 
     async def usage(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return what each living replica uses."""
+        """Return the usage of each running replica."""
         found = await self._session.usage(watched=message["watched"])
-        living = [each for each in found if Incarnation.of(each) not in self._ended]
-        return {"usage": [to_data(each) for each in living]}
+        running = [each for each in found if Incarnation.of(each) not in self._ended]
+        return {"usage": [to_data(each) for each in running]}
 
     async def work_samples(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Return what each replica has done so far."""
+        """Return the work that each replica has done so far."""
         del message
         return {"work_samples": [to_data(each) for each in await self._session.work_samples()]}
 
@@ -178,12 +178,12 @@ class Replicas:
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     async def close(self, message: dict[str, Any]) -> None:
-        """Release what was claimed and not started."""
+        """Release the claims for replicas that were not started."""
         del message
         await self._session.start([])
 
     async def clear(self, message: dict[str, Any]) -> None:
-        """Kill all replicas of the run, of any attempt, except these to `keep`; answer when they have ended."""
+        """Kill all replicas of the run, of any attempt, except those in `keep`; answer when they have ended."""
         keep = {incarnation_from_text(each) for each in message["keep"]}
         left = [incarnation for incarnation in self._left() if incarnation not in keep]
         await self._session.stop(left, grace_seconds=0)
@@ -194,15 +194,15 @@ class Replicas:
         await self.clear({**message, "keep": ()})
 
     async def _when_gone(self, incarnations: Sequence[Incarnation], message: dict[str, Any]) -> None:
-        """Answer when no keeper of these runs any more; those that started since are not included."""
+        """Answer when the keepers of these incarnations have ended; later incarnations are not waited for."""
         while any(is_locked(self._run_dir / incarnation.folder / TRACE) for incarnation in incarnations):
-            await asyncio.sleep(_MOMENT_SECONDS)
+            await asyncio.sleep(_POLL_SECONDS)
         if message["do"] == "release":
             await self._session.release()
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     def _left(self) -> Iterator[Incarnation]:
-        """Yield every incarnation of the run that a keeper still has."""
+        """Yield every incarnation of the run whose keeper still runs."""
         for trace in self._run_dir.glob(f"attempts/*/*/{TRACE}"):
             if is_locked(trace):
                 replica, _, incarnation = trace.parent.name.partition("+")
@@ -234,11 +234,11 @@ def _incarnations(message: Mapping[str, Any]) -> Sequence[Incarnation]:
     return [incarnation_from_text(each) for each in message["incarnations"]]
 
 
-def _require_room(folder: Path) -> None:
+def _require_space(folder: Path) -> None:
     """Raise OSError if a folder cannot be written: the run is then started without this host."""
     path = folder / "room"
     try:
-        path.write_bytes(bytes(_ROOM_BYTES))
+        path.write_bytes(bytes(_FREE_BYTES))
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(folder)) from None
     finally:
@@ -246,9 +246,9 @@ def _require_room(folder: Path) -> None:
 
 
 def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:
-    """Return the plan without warm processes that outlive the run, if every connection is a session of its own.
+    """Return the plan without warm processes that outlive the run, if systemd gives each connection its own session.
 
-    No other run could use them, and the system may kill the remaining processes of a session.
+    Other runs could not use these processes, and systemd may kill the processes of a session that has ended.
     """
     with suppress(OSError):
         if plan.warm and _SESSION.search(cgroup.read_text()):
@@ -257,7 +257,7 @@ def _fit_session(plan: Plan, cgroup: Path = Path("/proc/self/cgroup")) -> Plan:
 
 
 def _allowed(found: Capacity, allowed: Mapping[str, Any]) -> Capacity:
-    """Return the capacity that may be used; the spec may limit it."""
+    """Return the capacity that may be used: the found one, within the limits of the spec."""
     known = {name: value for name, value in allowed.items() if value is not None}
     return found.replace(**{**known, "gpus": found.gpus[: known.get("gpus")]})
 
@@ -270,7 +270,8 @@ def _python_dir(folder: Path) -> str | None:
         return None
     if os.access(own / "python", os.X_OK):
         return str(own)
-    # For systems that only know `python3`; a link would not find its environment. All runs have the same PATH.
+    # For systems that have only `python3`. It is a script, since a link would not find its environment. All runs use
+    # the same folder, and so have the same PATH.
     content = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n'
     script = folder / f"python-{sha256(content.encode()).hexdigest()[:8]}" / "python"
     if not script.exists():

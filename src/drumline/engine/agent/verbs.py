@@ -1,4 +1,4 @@
-"""All requests to an agent: verbs about the host, and those about the replicas of one run."""
+"""All requests to an agent: verbs about its host, about files, and about the replicas of one run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Write = Callable[[dict[str, Any], bytes], None]
 
-_SILENCE_SECONDS = 3600.0  # if no run sets another: a large project takes long to read
+_SILENCE_SECONDS = 3600.0  # unless an open run sets another limit: a large project takes long to read
 HOST_VERBS: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "facts": probe.facts,
     "packages": probe.packages,
@@ -43,7 +43,7 @@ FILE_VERBS: Mapping[str, Callable[[Mapping[str, Any], bytes], tuple[Answer, byte
     "offer": offer,
     "receive": receive,
 }
-# Methods of `Replicas`; `open` comes first. Those that return None answer later, or not at all.
+# Methods of `Replicas`; `open` has to be the first request. Methods that return None answer later, or not at all.
 REPLICA_VERBS = frozenset(
     (
         "open",
@@ -63,24 +63,24 @@ REPLICA_VERBS = frozenset(
 
 
 class Verbs:
-    """Carries out the requests in frames, and answers those that have a number."""
+    """Carries out the requests in frames; a request with an `id` is answered."""
 
     def __init__(self, loop: AbstractEventLoop, write: Write, is_busy: Callable[[], bool]) -> None:
         self._write = write
         self.replicas = Replicas(loop, write, is_busy)
-        self._heard_at = keeper.now()
+        self._received_at = keeper.now()
 
     def touch(self) -> None:
-        """Record that the other side has sent something."""
-        self._heard_at = keeper.now()
+        """Record that something was received now."""
+        self._received_at = keeper.now()
 
     async def handle(self, frame: Frame) -> None:
-        """Carry out a message, and answer it."""
+        """Carry out a request, renew the lease, and send the answer."""
         if self.replicas.lease:
             with suppress(OSError):
                 os.utime(self.replicas.lease)
         answer, data = await self._answer(frame)
-        self.touch()  # also after a verb that took long
+        self.touch()  # nothing is received while a verb runs
         if "id" in frame.message and answer is not None:
             answer = {"do": "answer", "id": frame.message["id"], **answer}
             self._write(answer, data)
@@ -109,11 +109,11 @@ class Verbs:
     def is_abandoned(self) -> bool:
         """Return whether nothing was received for so long that the connection counts as lost."""
         limit = self.replicas.silence_seconds or _SILENCE_SECONDS
-        return keeper.now() - self._heard_at >= limit
+        return keeper.now() - self._received_at >= limit
 
 
 def _bounded(answer: Answer | None) -> Answer | None:
-    """Return an answer, or an error instead of one that is longer than the other side accepts."""
+    """Return an answer, or an error in its place if it is longer than the supervisor accepts."""
     if answer is not None and len(Frame(answer).encode()) > MESSAGE_BYTES - (1 << 10):
         return {"error": "EngineError", "message": "the answer is too long"}
     return answer

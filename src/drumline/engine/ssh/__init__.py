@@ -1,6 +1,6 @@
-"""SSH hosts: every replica is a process of a host, started there by an agent with the local engine.
+"""The ssh engine: each replica is a process on a host, where an agent starts it with the local engine.
 
-Nothing is installed on a host: drumline's own package is sent there once.
+drumline need not be installed on a host: the agent's package is sent there once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SshEngine:
         return await reach(plan), tuple(folder_warnings(plan, self._site))
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
-        """Write a script that starts any one replica by hand, on its host."""
+        """Return a script that starts any one replica by hand, on its host."""
         from drumline.engine.local.planned import for_local  # noqa: PLC0415
         from drumline.engine.local.render import render  # noqa: PLC0415 - YAML, which no supervisor needs
         from drumline.engine.ssh.plan_options import hosts_of  # noqa: PLC0415
@@ -56,7 +56,7 @@ class SshEngine:
         return render(for_local(plan), list(map(with_home_paths, launches)), form, hosts=hosts)
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Yield arguments that are too long, and warnings about hosts and GPUs."""
+        """Yield a problem for each argument that is too long, and a warning if the hosts do not share OUTPUT_DIR."""
         from drumline.engine.argument_limits import too_long_arguments  # noqa: PLC0415
         from drumline.engine.ssh.preview import preview_placement  # noqa: PLC0415
 
@@ -66,7 +66,7 @@ class SshEngine:
 
     @asynccontextmanager
     async def open(self, run_dir: Path) -> AsyncIterator[Session]:
-        """Connect to all hosts, and keep the connections open."""
+        """Return the session of the run in this folder, which connects to all hosts until the block ends."""
         from drumline.engine.ssh.session import SshSession  # noqa: PLC0415 - commands that only place do not need it
         from drumline.plan.codec import plan_from_json  # noqa: PLC0415
 
@@ -77,7 +77,7 @@ class SshEngine:
             await session.disconnect()
 
     def fault_injector(self) -> FaultInjector:
-        """Return what injects faults into replicas on hosts."""
+        """Return the fault injector for replicas on hosts."""
         from drumline.engine.ssh.fault_injector import SshFaultInjector  # noqa: PLC0415 - only in a drill
 
         return SshFaultInjector()
@@ -90,20 +90,20 @@ class SshEngine:
         return diagnose(target)
 
     def open_output(self, run_output: RunOutput) -> Output:
-        """Return access to the output on hosts, or to what was fetched."""
+        """Return access to the output on the chief's host, or to its fetched copy on this machine."""
         with needed_by("ssh", "ssh"):
             from drumline.engine.ssh.output import open_output  # noqa: PLC0415 - few commands need it
 
         return open_output(run_output)
 
     def describe_output(self, run_output: RunOutput) -> str:
-        """Return where the output is."""
+        """Return a description of where the output is."""
         from drumline.engine.ssh.remains import describe_output  # noqa: PLC0415 - few commands need it
 
         return describe_output(run_output)
 
     def remains(self, run_output: RunOutput) -> Iterator[str]:
-        """Yield what stays when the run is removed."""
+        """Yield a description of each folder that remains when the run is removed."""
         from drumline.engine.ssh.remains import remains  # noqa: PLC0415 - few commands need it
 
         return remains(run_output)

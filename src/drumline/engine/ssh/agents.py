@@ -11,7 +11,7 @@ from drumline.engine.agent.client import Agent
 from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.record import Record
 
-FOLDER = "~/.local/share/drumline"  # of all runs on a host, unless the spec names another
+FOLDER = "~/.local/share/drumline"  # the folder of all runs on a host, unless the spec names another
 _PACKAGES = "~/.cache/drumline/hosts"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 
@@ -19,7 +19,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 class HostFacts(Record):
     """The resources and the address of a host."""
 
-    base: str  # the folder of all runs there
+    base: str  # the folder of all runs on the host
     boot: str
     python: str
     cpus: float
@@ -30,14 +30,14 @@ class HostFacts(Record):
 
 
 class Route(Record):
-    """How agents are started on a host that answers, and the folder of all runs there."""
+    """How agents are started on a connected host, and the folder of all runs there."""
 
     machine: Machine
     base: str
 
 
 def read_facts(found: FactsAnswer, address: str, skew_seconds: float = 0.0) -> HostFacts:
-    """Return the facts that an agent answered, with the address at which this machine reached its host."""
+    """Return the facts in an agent's answer, with the address at which this machine reached its host."""
     return HostFacts(
         found.base,
         found.boot,
@@ -63,7 +63,7 @@ def agent_folder(host: Host) -> str:
 
 
 def packages_folder(hosts: Hosts) -> str:
-    """Return where agents are kept on a host."""
+    """Return the folder of agent packages on a host."""
     return f"{hosts.folder}/hosts" if hosts.folder else _PACKAGES
 
 

@@ -12,8 +12,8 @@ from drumline.record import Record
 from drumline.words import count, listed, size
 
 _MOST_NAMED = 5  # hosts in a message
-_MOST_PACKED = 500  # attempts to put a replica on a host, before a plan counts as one that does not fit
-_MOST_TRIED = 20_000
+_MOST_PACKED = 500  # replicas in a plan for which an assignment is searched
+_MOST_TRIED = 20_000  # attempts to put a replica on a host, before the plan counts as one that does not fit
 
 
 class HostResources(Record):
@@ -25,7 +25,7 @@ class HostResources(Record):
 
 
 def usable_resources(host: Host, found: HostResources | None = None) -> HostResources:
-    """Return the resources of a host that may be used: those in the spec, else those that were found."""
+    """Return the resources of a host that may be used: those that the spec sets, else those that the host has."""
     found = found or HostResources()
     return HostResources(
         found.cpus if host.cpus is None else host.cpus,
@@ -35,10 +35,11 @@ def usable_resources(host: Host, found: HostResources | None = None) -> HostReso
 
 
 def assign(plan: Plan, resources: Mapping[str, HostResources]) -> dict[ReplicaId, str]:
-    """Assign every replica to one of these hosts, deterministically; raise InputError with what is missing.
+    """Assign every replica to one of these hosts, deterministically; raise InputError with the missing resources.
 
-    Chief and workers are spread evenly, the chief first; replicas with consecutive indexes share a host as far as they
-    ask for the same. Parameter servers and the evaluator are put beside them. A plan that may oversubscribe fits.
+    The chief and the workers are spread evenly, the chief first; those with consecutive indexes and equal resources
+    share a host where possible. Parameter servers and the evaluator are spread over the same hosts. A plan that may
+    oversubscribe always fits.
     """
     if not resources:
         raise InputError("there is no host that it could run on")
@@ -58,7 +59,7 @@ def assign(plan: Plan, resources: Mapping[str, HostResources]) -> dict[ReplicaId
 
 
 def part_of(plan: Plan, host: Host, assigned: Mapping[ReplicaId, str]) -> Plan:
-    """Return the plan of one host alone: its replicas, with ports counted up from the host's where it has one."""
+    """Return the plan of one host: only its replicas, with ports counted up from the host's `port` if it has one."""
     there = [replica for replica in plan.replicas if assigned[replica.id] == host.name]
     if host.port is not None:
         there = [each if each.port_fixed else each.replace(port=host.port) for each in there]
@@ -71,7 +72,7 @@ _Hosts = dict[ReplicaId, int]
 
 
 class _Spread(Record):
-    """The replicas that have a host, the first that has none, and the remaining resources of each host."""
+    """The host of each placed replica, the first replica that fits on no host, and the remaining resources by host."""
 
     found: _Hosts
     stuck: Replica | None
@@ -99,7 +100,7 @@ def _less(left: _Amount, asked: _Amount) -> _Amount:
 
 
 def _pinned(plan: Plan, names: Sequence[str]) -> _Hosts:
-    """Return the replicas that are pinned to an available host."""
+    """Return the host of each replica that is pinned to an available host."""
     pins = hosts_of(plan).pins
     wanted = {replica.id: pins.get(str(replica.id)) for replica in plan.replicas} if pins else {}
     return {replica: names.index(host) for replica, host in wanted.items() if host in names}
@@ -125,7 +126,10 @@ _ORDER = {"computing": 0, "evaluator": 1, "ps": 2}
 
 
 def _spread(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Spread:
-    """Place each on the host with the fewest of its kind, then with the fewest of all; chief and workers first."""
+    """Place each replica on the host with the fewest of its kind, then with the fewest in all.
+
+    The chief and the workers are placed first.
+    """
     left, total = list(amounts), [0] * len(amounts)
     per_kind: dict[str, list[int]] = {}
     found: _Hosts = {}
@@ -145,7 +149,10 @@ def _spread(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Spread:
 
 
 def _pack(replicas: Sequence[Replica], amounts: Sequence[_Amount]) -> _Hosts | None:
-    """Place the largest first, each where it leaves the least; if that fails, search, up to a number of tries."""
+    """Place the largest replicas first, each on the host with the least remaining resources; backtrack if one fails.
+
+    Return None if no assignment is found within `_MOST_TRIED` attempts.
+    """
     if len(replicas) > _MOST_PACKED:
         return None
     ordered = sorted(replicas, key=_asked, reverse=True)
@@ -170,7 +177,7 @@ def _search(asked: Sequence[_Amount], left: list[_Amount], tries: Iterator[int])
 
 
 def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
-    """Return the same number of replicas for every host, with consecutive replicas that ask for the same together."""
+    """Exchange replicas of one kind with equal resources, so that consecutive ones share a host."""
     alike: dict[tuple[str, Resources], list[ReplicaId]] = {}
     for replica in replicas:
         alike.setdefault((_kind(replica), replica.resources), []).append(replica.id)
@@ -181,7 +188,7 @@ def _in_blocks(replicas: Sequence[Replica], found: _Hosts) -> _Hosts:
 
 
 def _missing(plan: Plan, names: Sequence[str], amounts: Sequence[_Amount], spread: _Spread) -> str:
-    """Return why a plan does not fit: a replica asks for too much, all do together, or no host has enough left."""
+    """Return why a plan does not fit: one replica asks for too much, all together do, or no host has enough left."""
     asked = [_asked(replica) for replica in plan.replicas]
     for what in range(3):
         most, there = max(each[what] for each in asked), max(amount[what] for amount in amounts)

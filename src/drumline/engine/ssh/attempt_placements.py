@@ -14,7 +14,7 @@ from drumline.run.event import RoomFound
 from drumline.runtime.keeper import now
 
 PATIENCE_SECONDS = 10.0  # for hosts that do not answer, before the run is reported as waiting for them
-_SLOW_FACTOR = 3  # longer for hosts that are connected and have not answered yet
+_SLOW_FACTOR = 3  # times as long for hosts that are connected and have not answered yet
 _HINDERED_SECONDS = 1.0  # for hosts that could not be reached and are retried
 _POLL_SECONDS = 0.1
 
@@ -22,7 +22,7 @@ Answer = tuple[HostPlacement, Sequence[str]]
 
 
 class AttemptPlacements:
-    """Requests placements, and stores that of each attempt, also those that an earlier supervisor requested."""
+    """Requests the placement of each attempt and stores it; placements of an earlier supervisor are read from disk."""
 
     def __init__(self, run_dir: Path, report: ReportEvent, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._run_dir = run_dir
@@ -34,9 +34,10 @@ class AttemptPlacements:
         self.last: HostPlacement | None = None
 
     async def ask(self, attempt: int, request: PlacementRequest) -> Answer:
-        """Return the placement of an attempt, and warnings; raise MustWait if hosts take long: RoomFound follows then.
+        """Return the placement of an attempt, and warnings; raise MustWait if the hosts take long to answer.
 
-        A request that was sent is not sent again: the next call returns its answer.
+        After MustWait, the event RoomFound is reported when they have answered. The request is not sent again: the next
+        call returns that answer.
         """
         asked = self._asked.get(attempt)
         is_new = asked is None
@@ -64,7 +65,7 @@ class AttemptPlacements:
     def _answered(self, attempt: int, asked: asyncio.Task[Answer]) -> None:
         """Report that the attempt that waits for this answer can be placed."""
         if not asked.cancelled():
-            asked.exception()  # raised when the attempt is placed, if it still is to be placed
+            asked.exception()  # marked as retrieved: the next call of `ask` raises it, but there may be none
             self._report(RoomFound(attempt))
 
     def close(self) -> None:
@@ -84,6 +85,6 @@ class AttemptPlacements:
         return self._known.get(attempt)
 
     def takes_part(self, host: str) -> bool:
-        """Return whether a host has replicas in the current attempt, or may get some because it is not placed yet."""
+        """Return whether a host has replicas in the current attempt; True if that attempt is not placed yet."""
         placed = self.get(self.attempt)
         return placed is None or host in placed.hosts.values()

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from drumline.engine.agent.answers import ClockAnswer, FactsAnswer, read_answer
-from drumline.engine.agent.bootstrap import FIRST_WORD_SECONDS
+from drumline.engine.agent.bootstrap import FIRST_LINE_SECONDS
 from drumline.engine.agent.client import Channel
 from drumline.engine.agent.errors import MalformedError, RefusedError, UnreachableError, error_from_answer
 from drumline.engine.agent.frames import Frame, read_frame
@@ -34,14 +34,14 @@ from drumline.runtime.keeper import boot_id, now
 T = TypeVar("T")
 
 _CONNECT_SECONDS = 15.0
-_CLOCK_LOOKS = 3
+_CLOCK_READINGS = 3
 _QUIET_SECONDS = 15.0  # without an answer, after which the host is connected again
 _PAUSES_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0)
 _MOST_MALFORMED = 3  # connections on which a host may break the protocol before it is not tried again
 
 
 class HostConnection:
-    """The agent of a host, while it is connected; puts its reports into the inbox."""
+    """The connection to the agent of one host; puts the agent's reports into the inbox."""
 
     def __init__(self, host: Host, hosts: Hosts, inbox: Inbox) -> None:
         self.host = host
@@ -67,7 +67,7 @@ class HostConnection:
 
     @property
     def is_up(self) -> bool:
-        """Return whether there is an agent that answers."""
+        """Return whether an agent is connected and has opened the run."""
         return self._connected.is_set()
 
     @property
@@ -87,12 +87,12 @@ class HostConnection:
 
     @property
     def route(self) -> Route | None:
-        """Return how other agents are started there; None if the host does not answer."""
+        """Return how other agents are started on the host; None if it is not connected."""
         return Route(self.shell, self.facts.base) if self.is_up and self.shell and self.facts else None
 
     @property
     def received_bytes(self) -> int:
-        """Return how much counted commands have sent over this connection."""
+        """Return the number of bytes that counted commands have sent over this connection."""
         return self.shell.received_bytes if self.shell else 0
 
     async def run(self) -> None:
@@ -109,35 +109,36 @@ class HostConnection:
                 self.trouble = self._why_refused() or error
             except InputError as error:
                 self.trouble = RefusedError(error.message, hint=error.hint)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it must not end the supervisor
+            except Exception as error:  # noqa: BLE001 - no answer of a host may end the supervisor
                 self.trouble = MalformedError(self.host.name, repr(error))
             finally:
                 self._malformed += isinstance(self.trouble, MalformedError)
                 self._close()
-            # `wait_for` of Python 3.11 forgets that it was cancelled if what it waits for comes at the same moment.
-            with suppress(TimeoutError):  # where something waits for the host, it is tried again at once
+            # `asyncio.wait_for` of Python 3.11 loses a cancellation that arrives together with the awaited result.
+            with suppress(TimeoutError):  # while a caller waits for the host, it is tried again at once
                 async with asyncio.timeout(_PAUSES_SECONDS[min(tries, len(_PAUSES_SECONDS) - 1)]):
                     await self._wanted.wait()
             self._wanted.clear()
             tries += 1
 
     async def wait_connected(self, seconds: float) -> bool:
-        """Wait until there is an agent; return False after `seconds`, or later if the host is connected already."""
+        """Wait until `is_up`; return False after `seconds`, or later if ssh is connected and the agent is starting."""
         if self.is_broken:
             await asyncio.sleep(min(seconds, _PAUSES_SECONDS[0]))
             return False
         self._wanted.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._connected.wait(), seconds)
-        until = now() + min(FIRST_WORD_SECONDS, self._hosts.lost_seconds)
+        until = now() + min(FIRST_LINE_SECONDS, self._hosts.lost_seconds)
         while self.shell and not self.is_up and now() < until:
             await asyncio.sleep(_PAUSES_SECONDS[0])
         return self.is_up
 
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
-        """Return the answer to a message; raise the error of the agent, MustWait only for `place`.
+        """Send a request and return its answer as a record of this kind; raise the agent's error if it is one.
 
-        Raise UnreachableError if it is gone. An answer of another kind is a MalformedError, and ends the connection.
+        Raise UnreachableError if the connection breaks, and MustWait only for `place`. For an answer of another kind,
+        raise MalformedError and close the connection.
         """
         number = next(self._numbers)
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
@@ -161,16 +162,16 @@ class HostConnection:
         """Close the connection: the host has broken the protocol."""
         if self._channel and not self._refused.done():
             self._refused.set_exception(error)
-            self._refused.exception()  # it may not be awaited
+            self._refused.exception()  # marked as retrieved, since it is not awaited while a connection is opened
 
     async def send(self, message: dict[str, Any], data: bytes = b"") -> None:
-        """Send this; raise UnreachableError if there is no agent."""
+        """Send a message without waiting for an answer; raise UnreachableError if no agent is connected."""
         if self._channel is None:
             raise UnreachableError(f"{self.host.name} does not answer")
         await self._channel.write(Frame(message, data).encode())
 
     async def _open(self) -> None:
-        """Connect, start an agent there and open the run."""
+        """Connect to the host, start an agent there and open the run."""
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
         self._let_in_at = now()
@@ -186,7 +187,7 @@ class HostConnection:
         }
         allowed = {"cpus": self.host.cpus, "memory_bytes": self.host.memory_bytes, "gpus": self.host.gpus}
         opening |= {"runtime": runtime, "allowed": allowed}
-        found = await self._within(self.ask(opening, FactsAnswer), FIRST_WORD_SECONDS)
+        found = await self._within(self.ask(opening, FactsAnswer), FIRST_LINE_SECONDS)
         skew = 0.0 if found.boot == boot_id() else await self._skew()
         self.facts = read_facts(found, self.shell.address, skew)
 
@@ -196,13 +197,13 @@ class HostConnection:
         self._reading = asyncio.ensure_future(self._read(channel))
 
     async def _skew(self) -> float:
-        """Return the seconds by which its clock is ahead, by the quickest of several answers."""
-        looks: list[tuple[float, float]] = []
-        for _ in range(_CLOCK_LOOKS):
+        """Return the seconds by which the host's clock is ahead, from the quickest of several answers."""
+        readings: list[tuple[float, float]] = []
+        for _ in range(_CLOCK_READINGS):
             before = now()
             there = await self._within(self.ask({"do": "clock"}, ClockAnswer), self._quiet_seconds)
-            looks.append((now() - before, there.now - (before + now()) / 2))
-        return min(looks)[1]
+            readings.append((now() - before, there.now - (before + now()) / 2))
+        return min(readings)[1]
 
     async def _watch(self) -> None:
         """Ask the agent for its clock at intervals until it does not answer."""
@@ -223,7 +224,7 @@ class HostConnection:
             raise UnreachableError(f"{self.host.name} does not answer") from None
 
     async def _read(self, channel: Channel) -> None:
-        """Read what the agent sends until it ends; raise MalformedError for anything else."""
+        """Read the agent's frames; raise UnreachableError when they end, MalformedError for an invalid one."""
         try:
             while frame := await read_frame(channel):
                 self.heard_at = now()
@@ -233,16 +234,19 @@ class HostConnection:
                         waiting.set_result(frame.message)
                 else:
                     self._inbox.put_nowait(Received(self.host.name, read_report(frame)))
-                    await asyncio.sleep(0)  # other tasks run meanwhile, however much a host sends
+                    await asyncio.sleep(0)  # lets other tasks run, however much a host sends
         except ValueError as error:
             raise MalformedError(self.host.name, error) from None
-        finally:  # no answer comes any more
+        finally:  # no more answers will arrive
             self._fail(UnreachableError(f"the connection to {self.host.name} broke"))
         words = await channel.stderr_tail()
         raise UnreachableError(f"the connection to {self.host.name} broke{f': {last_line(words)}' if words else ''}")
 
     def _why_refused(self) -> MalformedError | None:
-        """Return how the host broke the protocol, if it did: an error of a waiting question only says that it ended."""
+        """Return how the host broke the protocol, None if it did not.
+
+        The error of a pending request only states that the connection broke.
+        """
         for each in (self._reading, self._refused) if self._channel else ():
             if each.done() and not each.cancelled() and isinstance(error := each.exception(), MalformedError):
                 return error
@@ -252,7 +256,7 @@ class HostConnection:
         for waiting in self._answers.values():
             if not waiting.done():
                 waiting.set_exception(error)
-                waiting.exception()  # a question that was not sent is not awaited, and asyncio complains
+                waiting.exception()  # marked as retrieved: a request that could not be sent is not awaited
 
     def _close(self) -> None:
         self._connected.clear()

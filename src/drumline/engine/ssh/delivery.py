@@ -16,9 +16,9 @@ _PAUSE_SECONDS = 0.1
 async def deliver_when_connected(
     connection: HostConnection, deliver: Callable[[], Awaitable[None]], is_wanted: Callable[[], bool]
 ) -> bool:
-    """Await `deliver` when the host answers, again if the connection breaks; return False once it is not needed.
+    """Call `deliver` once the host is connected, and again if the connection breaks meanwhile; then return True.
 
-    Raise DrumlineError if the host refuses it.
+    Return False when `is_wanted` returns False first. Raise DrumlineError if the host refuses the files.
     """
     while is_wanted():
         if not await connection.wait_connected(PLACE_SECONDS):

@@ -82,10 +82,10 @@ class _HostAgent:
         self._agent = await open_agent(self._shell, self._hosts)
         return self._shell.address, await self.ask("facts", FactsAnswer, folder=runs_folder(self._hosts))
 
-    async def ask(self, do: str, kind: type[T], **words: object) -> T:
-        """Return the answer to a request; raise EngineError if there is none, or it is an error."""
+    async def ask(self, do: str, kind: type[T], **arguments: object) -> T:
+        """Return the answer to the request `do` with these arguments; raise EngineError for an error or no answer."""
         assert self._agent
-        return await self._agent.ask({"do": do, **words}, kind)
+        return await self._agent.ask({"do": do, **arguments}, kind)
 
     async def close(self) -> None:
         """Close the connection; the agent ends with it."""
@@ -123,7 +123,7 @@ async def _find(agent: _HostAgent, plan: Plan | None) -> HostReport:
 
 
 def _named_python(plan: Plan | None) -> str | None:
-    """Return the path of Python that the chief's command names, if it names one."""
+    """Return the path of the Python in the chief's command; None if the command has no such path."""
     chief = next((each for each in plan.replicas if each.id == plan.chief), None) if plan else None
     if chief is None or "/" not in chief.argv[0] or "python" not in chief.argv[0].rpartition("/")[2]:
         return None
@@ -131,7 +131,7 @@ def _named_python(plan: Plan | None) -> str | None:
 
 
 async def _skew(agent: _HostAgent) -> float:
-    """Return the seconds by which its clock is ahead of this machine's, by the quickest of several answers."""
+    """Return the seconds by which the host's clock is ahead of this machine's, from the quickest of several answers."""
     readings: list[tuple[float, float]] = []
     for _ in range(_CLOCK_READINGS):
         before = time.time()
@@ -178,10 +178,10 @@ async def _ports(agents: Sequence[_HostAgent], found: Sequence[HostReport], plan
 
 
 def _wanted_ports(found: Sequence[HostReport], plan: Plan | None) -> dict[str, list[int]]:
-    """Return the fixed ports of each host: one for each replica that it would have."""
+    """Return the fixed ports by host: one for each replica that the host would have; none without a `port`."""
     shares = dict.fromkeys((each.name for each in found), 1)
     if plan:
-        unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
+        unlimited = plan.replace(oversubscribe=True)  # `check_room` checks whether the replicas fit
         usable = {each.name: usable_resources(each.host, each.resources) for each in found}
         where = list(assign(unlimited, usable).values())
         shares = {name: where.count(name) for name in shares}

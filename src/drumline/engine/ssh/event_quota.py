@@ -1,4 +1,4 @@
-"""A limit for the events that a host may add to a run's journal: a few at once, and then one at intervals."""
+"""A limit for the events that a host may add to a run's journal: 100 at once, and then one every 10 s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class EventQuota:
         self._at = now
 
     def take(self, now: float) -> float:
-        """Return 0.0 if one more event is allowed now, else the seconds until it is."""
+        """Count one more event and return 0.0 if it is allowed now; else return the seconds until it is."""
         self._left = min(_AT_ONCE, self._left + (now - self._at) / _SECONDS_EACH)
         self._at = now
         if self._left < 1:

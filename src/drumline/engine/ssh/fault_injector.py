@@ -22,7 +22,7 @@ class SshFaultInjector:
     """Injects faults by signals to processes on hosts."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
-        """Return why a fault is not possible: networks of hosts cannot be cut."""
+        """Return why a fault cannot be injected, None if it can: only a network of hosts cannot be cut."""
         del plan
         if fault is Fault.CUT:
             return "the network of a host cannot be cut: other programs may use it"
@@ -33,7 +33,7 @@ class SshFaultInjector:
         asyncio.run(_request(traces, replica, fault, undo=False))
 
     def undo(self, traces: Path, replica: ReplicaId, fault: Fault) -> None:
-        """Undo a fault."""
+        """Undo a fault; raise EngineError if the incarnation does not run."""
         asyncio.run(_request(traces, replica, fault, undo=True))
 
 

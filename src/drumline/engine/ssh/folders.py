@@ -34,7 +34,7 @@ def refuse_output_among_code(plan: Plan) -> None:
 
     A host could then replace the code that runs on the others.
     """
-    if hosts_of(plan).keeps_together:
+    if hosts_of(plan).shares_output:
         return
     project = "/base/runs/run/project"
     for kind, path in (("output", plan.output), ("checkpoint", plan.checkpoint)):
@@ -43,7 +43,7 @@ def refuse_output_among_code(plan: Plan) -> None:
 
 
 def folder_warnings(plan: Plan, site: Site) -> Sequence[str]:
-    """Return warnings about the size of the project and what is not sent; raise InputError if it cannot be read."""
+    """Return warnings about the project's size and files that are not sent; raise InputError for unreadable ones."""
     tree = walk_project(site.directory, without=excluded_folders(plan, site))
     size = sum(entry.size_bytes for entry in tree.entries)
     if size < _LARGE_BYTES:
@@ -55,9 +55,10 @@ def folder_warnings(plan: Plan, site: Site) -> Sequence[str]:
 
 
 def local_folders(plan: Plan, directory: Path, run_dir: Path) -> dict[str, Path]:
-    """Return the folders for fetched files on this machine: in the project as the spec says, else in the run's folder.
+    """Return the folders for fetched files on this machine, by their kind.
 
-    It is never the project's own folder or one outside of it, since hosts choose the files there.
+    A folder that the spec names is used if it lies below the project's folder, else one in the run's folder: hosts
+    choose the files there, and must not choose files of the project or outside of it.
     """
     named = fetched_folder(str(directory), plan.output)
     output = Path(named) if named else run_dir / "output"

@@ -1,4 +1,4 @@
-"""A helper on its hosts: its state on each, and the orders to each."""
+"""One helper: its state on each of its hosts, and the orders to send to each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drumline.run.event import Exit
 from drumline.run.incarnation import Incarnation
 from drumline.run.traces import LOG
 
-_HOSTS = "hosts"  # in its trace: its hosts
+_HOSTS = "hosts"  # the key of the helper's hosts in its trace
 
 
 class HelperPart:
@@ -25,12 +25,12 @@ class HelperPart:
         self.file = folder / f"{LOG}.{host.replace('/', '_')}"
         self.kill_at: float | None = None
         self.exit: Exit | None = None
-        self.begins = False  # the host has all files that it needs
+        self.may_start = False  # the host has all files that the helper needs
         self.is_late = False  # it started after the end on all other hosts was reported
 
     @property
     def offset(self) -> int:
-        """Return the size of its log on this machine."""
+        """Return the size in bytes of its log on this machine."""
         with suppress(OSError):
             return self.file.stat().st_size
         return 0
@@ -44,7 +44,7 @@ class Helper(Tracked):
         hosts = read_notes(folder).get(_HOSTS)
         self.has_begun = bool(hosts)  # under this supervisor or an earlier one
         self.parts = {host: HelperPart(folder, host) for host in hosts or ()}
-        self.plans: dict[str, str] = {}  # of each host, as JSON
+        self.plans: dict[str, str] = {}  # the plan for each host, as JSON
         self.end = read_end(folder)
 
     def note_hosts(self, hosts: Iterable[str]) -> None:
@@ -57,7 +57,10 @@ class Helper(Tracked):
         return self.end is None or any(part.is_late and part.exit is None for part in self.parts.values())
 
     def is_done_on(self, host: str) -> bool:
-        """Return whether it has succeeded on this host; on hosts that took part from the start, once it has on all."""
+        """Return whether it has succeeded on this host.
+
+        On hosts that took part from the start it counts as successful once it has succeeded on all of them.
+        """
         part = self.parts.get(host)
         if part is None or self.end is None or not self.end.exit.ok:
             return False
@@ -69,9 +72,9 @@ class Helper(Tracked):
         return part is not None and part.exit is None and (self.end is None or part.is_late)
 
     def orders(self, host: str, now: float) -> Iterator[dict[str, Any]]:
-        """Yield the orders of a host, which it gets whenever it answers."""
+        """Yield the orders to send to a host whenever it connects; `now` is by the clock of the loop."""
         part = self.parts.get(host)
-        if part is None or not self.waits_on(host) or not part.begins:
+        if part is None or not self.waits_on(host) or not part.may_start:
             return
         name, offsets = incarnation_to_text(self.id), {incarnation_to_text(self.id): part.offset}
         if part.kill_at is None:

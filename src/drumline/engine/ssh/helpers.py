@@ -1,4 +1,4 @@
-"""The helpers of a run, each on all hosts at the same time: it is reported as one, with the log lines of all hosts.
+"""The helpers of a run. A helper runs on all hosts at the same time; it is reported as one, with the logs of all hosts.
 
 Each host has its own environment and data folders, unless hosts share a folder; then one host makes them, and the
 others find them. The first failure ends the helper on all hosts. A host that connects later runs the same helpers.
@@ -54,7 +54,10 @@ class Helpers:
             self._tracker.find(done)
 
     def begin(self, incarnation: Incarnation, hosts: Sequence[str]) -> Sequence[str]:
-        """Begin a helper on these hosts, or on its recorded ones; return the hosts that need the project first."""
+        """Record that a helper begins on these hosts, or on its hosts of an earlier supervisor.
+
+        Return the hosts to which the project has to be sent before the helper starts there.
+        """
         helper = self._tracker.find(incarnation)
         if not helper.has_begun:
             helper.has_begun = True
@@ -63,8 +66,8 @@ class Helpers:
         self._tracker.ask([incarnation])
         return [] if helper.end else [host for host in helper.parts if host not in helper.plans]
 
-    def knows(self, incarnation: Incarnation) -> bool:
-        """Return whether it was begun, by this supervisor or an earlier one."""
+    def has_begun(self, incarnation: Incarnation) -> bool:
+        """Return whether `begin` was called for a helper, by this supervisor or an earlier one."""
         return (self._tracker.get(incarnation) or Helper(incarnation, self._run_dir / incarnation.folder)).has_begun
 
     def join(self, host: str) -> Incarnation | None:
@@ -82,12 +85,12 @@ class Helpers:
         return None
 
     def unready(self, host: str) -> str:
-        """Return why a host that was not connected is not prepared yet; "" if it is."""
+        """Return why a host that connected late is not prepared yet; "" if it is."""
         for helper in self._latest():
             if helper.end and helper.end.exit.ok and not helper.is_done_on(host):
                 part, name = helper.parts.get(host), helper.id.replica
                 failed = f": {describe_exit(part.exit)}" if part and part.exit else ""
-                return f"{name} is not done on {host}, which was away when it began{failed}"
+                return f"{name} is not done on {host}, which was not connected when it began{failed}"
         return ""
 
     def has_failed(self, host: str) -> bool:
@@ -102,26 +105,26 @@ class Helpers:
         return [last[name] for name in self._names if name in last]
 
     def go(self, incarnation: Incarnation, host: str, plan: str) -> bool:
-        """Record that it may start on this host, with this plan; return whether it may start on all hosts now."""
+        """Record that a helper may start on this host, with this plan; return whether it may start on all hosts now."""
         helper = self._tracker.find(incarnation)
         helper.plans[host] = plan
-        helper.parts[host].begins = True
-        return all(part.begins for part in helper.parts.values())
+        helper.parts[host].may_start = True
+        return all(part.may_start for part in helper.parts.values())
 
     def fail(self, incarnation: Incarnation, message: str) -> None:
-        """Report that it cannot start on any host."""
+        """Report that a helper cannot start on any host."""
         for helper in self._tracker.ask([incarnation]):
             self._end(helper, Exit(message=message))
 
     def refuse(self, incarnation: Incarnation, host: str, message: str) -> PartEnded | None:
-        """Record that it cannot start on this host."""
+        """Record that a helper cannot start on this host."""
         return self.end_part(self._tracker.find(incarnation), host, Exit(message=message))
 
     def stop(self, incarnation: Incarnation, grace_seconds: float) -> frozenset[str]:
-        """Stop a helper; return the hosts that need the order."""
+        """Stop a helper; return the hosts to which the order has to be sent."""
         if self._tracker.get(incarnation) is None:
             for part in self._tracker.find(incarnation).parts.values():
-                part.begins = True  # as far as is known
+                part.may_start = True  # an earlier supervisor may have started it
         (helper,) = self._tracker.ask([incarnation])
         if not helper.has_begun:
             self._end(helper, NEVER_STARTED)
@@ -129,7 +132,7 @@ class Helpers:
             return frozenset()
         hosts: frozenset[str] = frozenset()
         for part in helper.parts.values():
-            if part.exit is None and not part.begins:
+            if part.exit is None and not part.may_start:
                 part.kill_at = self._loop.time()
                 ended = self.end_part(helper, part.host, NEVER_STARTED)
                 hosts |= ended.to_stop if ended else frozenset()
@@ -140,18 +143,18 @@ class Helpers:
         return hosts
 
     def orders(self, host: str) -> Iterator[dict[str, Any]]:
-        """Yield the orders of a host, which it gets whenever it answers."""
+        """Yield the orders to send to a host whenever it connects."""
         for helper in self._tracker:
             yield from helper.orders(host, self._loop.time())
 
-    def given(self, incarnation: Incarnation, host: str) -> Helper | None:
+    def find_ordered(self, incarnation: Incarnation, host: str) -> Helper | None:
         """Return a helper if this host was ordered to start it, else None."""
         helper = self._tracker.get(incarnation)
         part = helper.parts.get(host) if helper else None
-        return helper if part and part.begins else None
+        return helper if part and part.may_start else None
 
     def write(self, host: str, helper: Helper, piece: LogPiece) -> None:
-        """Append a piece to the log of its host, and its complete lines to the log of all hosts."""
+        """Append the new bytes of a piece to the log of its host, and its complete lines to the log of all hosts."""
         part = helper.parts[host]
         known = part.offset - piece.at
         if known < 0:
@@ -165,14 +168,14 @@ class Helpers:
             self._append(helper, host, lines + whole)
 
     def started(self, helper: Helper, event: ReplicaStarted) -> None:
-        """Report a start that a host has sent, if it is the first."""
+        """Report the start of a helper that a host has sent; only the first one is reported."""
         if helper.end is None:
             hosts = list(helper.parts)
             words = f"on {hosts[0]}" if len(hosts) == 1 else f"on {len(hosts)} hosts"
             self._tracker.start(helper, event.replace(note=words))
 
     def lose(self, host: str, exit_: Exit) -> list[PartEnded]:
-        """End all helpers on a host that is lost."""
+        """End all helpers on a lost host; return these ends."""
         found: list[PartEnded] = []
         for helper in self._tracker:
             if helper.end and helper.waits_on(host):
@@ -183,16 +186,16 @@ class Helpers:
         return found
 
     def folders(self) -> Iterator[Path]:
-        """Return the folders in which logs grow."""
+        """Yield the folders of helpers whose logs may still grow."""
         return (helper.folder for helper in self._tracker if helper.is_active)
 
     def waits(self, incarnation: Incarnation, host: str) -> bool:
-        """Return whether it is to start on this host, which is not ready for it."""
+        """Return whether a helper has to start on this host, which does not have all files for it yet."""
         helper = self._tracker.get(incarnation)
-        return helper is not None and helper.waits_on(host) and not helper.parts[host].begins
+        return helper is not None and helper.waits_on(host) and not helper.parts[host].may_start
 
     def overdue(self, host: str, before: float) -> bool:
-        """Return whether a helper was to be killed on this host before this time, and has not ended as far as known."""
+        """Return whether a helper was to be killed on this host before this time, and no end of it was reported."""
         parts = [each.parts[host] for each in self._tracker if each.waits_on(host)]
         return any(part.kill_at is not None and part.kill_at < before for part in parts)
 
@@ -205,7 +208,7 @@ class Helpers:
         return {host for helper in self._tracker for host in helper.parts}
 
     def _recall(self) -> Iterator[Incarnation]:
-        """Yield the helpers of an earlier supervisor."""
+        """Yield the helpers that have succeeded under an earlier supervisor."""
         for name in self._names:
             for folder in self._run_dir.glob(f"attempts/0/{name}*"):
                 stem, _, number = folder.name.partition("+")
@@ -213,7 +216,10 @@ class Helpers:
                     yield Incarnation(name, 0, int(number or 0))
 
     def end_part(self, helper: Helper, host: str, exit_: Exit) -> PartEnded | None:
-        """Record that a helper has ended on one host, and report its end if that was the last; None if it had ended."""
+        """Record that a helper has ended on one host, and report its end if that was the last host.
+
+        Return None if it had ended there before.
+        """
         if not helper.waits_on(host):
             return None
         part = helper.parts[host]
@@ -246,11 +252,11 @@ class Helpers:
             os.close(file)
 
 
-def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
-    """Return the plan for hosts that run helpers, with the secrets of helpers, which are those of this machine.
+def with_secrets(plan: Plan, environ: Mapping[str, str]) -> Plan:
+    """Return the plan for hosts that run helpers: each secret of a helper is replaced by its value in `environ`.
 
-    Variables of replicas are left out: they are only for the hosts of these replicas. Raise EngineError without a
-    secret.
+    Variables of replicas are left out: they are only for the hosts of these replicas. Raise EngineError for a secret
+    that is not set.
     """
 
     def value(value: Value) -> Value:
@@ -269,19 +275,20 @@ def filled(plan: Plan, environ: Mapping[str, str]) -> Plan:
 def _first_failure(parts: Iterable[HelperPart]) -> Exit:
     """Return how a helper ended on the first host where it failed, which ended the others."""
     exits = [(each.exit.ok, each.kill_at is not None, each.exit) for each in parts if each.exit]
-    *_, exit_ = min(exits, key=lambda each: (*each[:2], each[2].signal is not None))  # by itself, before stopped
+    # A failure comes before the end of a part that was stopped, and an exit code before a signal.
+    *_, exit_ = min(exits, key=lambda each: (*each[:2], each[2].signal is not None))
     return exit_
 
 
 def _on(host: str, message: str) -> str:
-    """Return the exit with the name of the host in its message."""
+    """Return the message of an exit with the name of the host, unless it has that name already."""
     if host in re.findall(r"[\w.@-]+", message):
         return message
     return f"{message}, on {host}" if message else f"on {host}"
 
 
 def _last_line(file: Path) -> bytes:
-    """Return the bytes after the last complete line."""
+    """Return the bytes of a log after its last complete line."""
     with suppress(OSError), file.open("rb") as log:
         log.seek(max(0, os.fstat(log.fileno()).st_size - (1 << 16)))
         return log.read().rpartition(b"\n")[2]

@@ -1,4 +1,4 @@
-"""The placement of an attempt on hosts: the plan that each host receives, and the places that hosts answered."""
+"""The placement of an attempt on hosts: the plan that each host receives, and the places in the hosts' answers."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class HostPlacement(Record):
 
 
 def host_plan(plan: Plan, base: str) -> Plan:
-    """Return the plan for the local engine of one host; `base` is its folder of runs.
+    """Return the plan for the local engine of one host; `base` is the host's folder of all runs.
 
-    The name of its run is unique among all launching machines.
+    The name of the run in it is unique among the runs of all launching machines.
     """
     hosts = hosts_of(plan)
     output = plan.output or f"{hosts.shared or base}/runs/{hosts.unique}/output"

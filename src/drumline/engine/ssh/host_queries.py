@@ -24,7 +24,7 @@ T = TypeVar("T")
 M = TypeVar("M", Usage, WorkSample)
 
 _ANSWER_SECONDS = 1.0  # for an answer of a host
-_SILENT_SECONDS = 8.0  # an idle host is asked every five seconds
+_SILENT_SECONDS = 8.0  # a host that was silent for so long is not asked; a connected one sends something every 5 s
 _STACKS_SECONDS = 30.0
 
 
@@ -39,22 +39,22 @@ class HostQueries:
         self._receiver = receiver
 
     async def usage(self, *, watched: bool) -> list[Usage]:
-        """Return the usage of all replicas, also of those that have ended since the last call."""
+        """Return the usage of all running replicas, and of those that have ended since the last call."""
         found = []
         for connection, answer in await self._ask_all({"do": "usage", "watched": watched}, UsageAnswer):
             for incarnation, each in _by_incarnation(answer.usage).items():
-                if self._receiver.is_given(connection.host.name, incarnation):
+                if self._receiver.is_ordered(connection.host.name, incarnation):
                     found.append(by_our_clock(each, connection.skew_seconds))
         return [*found, *self._replicas.used()]
 
     async def work_samples(self) -> list[WorkSample]:
-        """Return the work of all replicas so far."""
+        """Return the work that each running replica has done so far."""
         answers = await self._ask_all({"do": "work_samples"}, WorkSamplesAnswer)
         return [
             each
             for connection, answer in answers
             for incarnation, each in _by_incarnation(answer.work_samples).items()
-            if self._receiver.is_given(connection.host.name, incarnation)
+            if self._receiver.is_ordered(connection.host.name, incarnation)
         ]
 
     async def sockets(self) -> list[Sockets]:
@@ -84,7 +84,7 @@ class HostQueries:
         return [each for each in await asyncio.gather(*map(ask, connections)) if each]
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have hosts save the stacks of these; return when the stacks are fetched from the hosts that answer."""
+        """Have hosts save the stacks of these replicas; return when the hosts that answer have sent them."""
         known = [kept for incarnation in incarnations if (kept := self._replicas.get(incarnation)) and kept.end is None]
 
         async def ask(host: str, theirs: Sequence[HostReplica]) -> None:

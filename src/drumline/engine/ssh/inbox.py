@@ -9,7 +9,7 @@ from drumline.record import Record
 
 
 class Connected(Record):
-    """An agent answers on a host, perhaps again."""
+    """The agent of a host has connected, for the first time or again."""
 
     host: str
 

@@ -1,6 +1,6 @@
 """Detect hosts that are silent, lost or unverified.
 
-On an unverified host, something may run that was reported to have ended; these hosts are stored on disk.
+On an unverified host, a process may still run that was reported to have ended; these hosts are stored on disk.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from drumline.words import format_duration
 
 LOOK_SECONDS = 0.5
 _SILENT_SECONDS = 5.0
-_REPORT_SECONDS = 60.0  # for a connected host to report the end of a process that it was told to kill
+_REPORT_SECONDS = 60.0  # for a connected host to report the end of a process that it was ordered to kill
 _ASLEEP_SECONDS = 3.0  # between two checks: this machine was suspended, or too busy for this process
 
 
@@ -58,17 +58,17 @@ class HostMonitor:
         self._connections = connections
         self._replicas = replicas
         self._helpers = helpers
-        self._silent: set[str] = set()  # it was reported
-        self._looked_at = self._awake_since = moment
+        self._silent: set[str] = set()  # hosts that were reported as silent
+        self._checked_at = self._awake_since = moment
         self.lost: set[str] = set()
         known = unverified_from_text(self._file.read_text()) if self._file.exists() else ()
         self.unverified = {each.host for each in known}
 
     def check(self, moment: float) -> Iterator[HostSilent | HostLost]:
-        """Yield new events about hosts; nothing while no host has a replica or a helper."""
-        if moment - self._looked_at >= _ASLEEP_SECONDS:
-            self._awake_since = moment  # messages of hosts may not be read yet
-        self._looked_at = moment
+        """Yield hosts that are newly silent or lost; nothing while no host has a replica or a helper."""
+        if moment - self._checked_at >= _ASLEEP_SECONDS:
+            self._awake_since = moment  # received messages of hosts may not be read yet
+        self._checked_at = moment
         used = {host for host in self._connections if self._replicas.of(host) or self._helpers.living(host)}
         for host in self._connections if used else ():
             yield from self._check_host(host, moment, is_used=host in used)
@@ -95,7 +95,7 @@ class HostMonitor:
 
     @property
     def _overdue_seconds(self) -> float:
-        """Return how long after a kill to wait for the end: at least until an unreachable host is lost."""
+        """Return the seconds to wait for an end after a kill: longer than until a silent host counts as lost."""
         return self._hosts.lost_seconds + _REPORT_SECONDS
 
     def _is_overdue(self, host: str, moment: float) -> bool:
@@ -114,25 +114,25 @@ class HostMonitor:
     def _describe_lost(self, host: str, how: str) -> HostLost:
         lease = self._hosts.lease_seconds
         ends = f"; what runs there ends by itself within {format_duration(lease)}" if lease else ""
-        trouble = self._connections[host].trouble  # otherwise it is only not connected, and nothing more is known
+        trouble = self._connections[host].trouble  # an UnreachableError adds nothing to `how`
         why = f" ({trouble.message})" if isinstance(trouble, RefusedError | MalformedError) else ""
         return HostLost(host, Exit(message=f"the host {host} {how}{why}{ends}", reason=HOST_LOST))
 
     def note_connected(self, host: str) -> str:
-        """Record that a host answers; return a message if it was reported to be silent, else None."""
+        """Record that a host answers; return a message if it was reported as silent, else ""."""
         was_silent = host in self._silent
         self._silent.discard(host)
         self.lost.discard(host)
         return f"{host} answers again" if was_silent else ""
 
     def mark_verified(self, host: str) -> None:
-        """Record that a host has confirmed that no process runs there that should not."""
+        """Record that a host has confirmed that no process runs there whose end was reported."""
         self._write_unverified(self.unverified - {host})
 
     def note_end(self, utc_seconds: float) -> None:
         """Record that the run is over, and until when processes on unverified hosts may run, by their lease.
 
-        The last lease may arrive there as late as an agent waits for a silent connection.
+        The last lease may be renewed up to `lost` after now: an agent waits so long for a silent connection.
         """
         lease = self._hosts.lease_seconds
         if lease is not None and self.unverified:

@@ -52,9 +52,10 @@ class SshOptions(Block, frozen=True):
         "python3"
     )
     config: Annotated[Path | None, Meta(description="A file for ssh to read instead of ~/.ssh/config")] = None
-    lost: Annotated[Seconds, Meta(description="Without an answer, before a host counts as lost")] = 60.0
+    lost: Annotated[Seconds, Meta(description="The time without an answer after which a host counts as lost")] = 60.0
     lease: Annotated[
-        SecondsOrNever, Meta(description="Without a word from here, before replicas there end by themselves; or never")
+        SecondsOrNever,
+        Meta(description="The time without a connection after which replicas on a host end by themselves; or never"),
     ] = 300.0
 
 
@@ -63,7 +64,7 @@ FLAGS = (Flag("hosts", "HOST,...", "Run on these by ssh, instead of the spec's h
 
 
 def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
-    """Return this engine's part of a plan, which means the same in any folder and any shell."""
+    """Return this engine's part of a plan; it depends on no variable or current folder of later commands."""
     options = _options(spec, engine) or SshOptions()
     if (typed := given.flags.get("hosts")) is not None:
         known = {host.host: host for host in options.hosts}
@@ -81,7 +82,7 @@ def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
 
 
 def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
-    """Yield what is impossible about hosts, and about the hosts of roles."""
+    """Yield problems of the engine's hosts and limits, and of the hosts that roles name."""
     options = _options(spec, engine)
     if options:
         yield from _about_hosts(options, ("engine", engine))

@@ -1,6 +1,6 @@
 """Orders to hosts: a host receives all its orders whenever it connects. An order may be sent twice.
 
-Reports of ends are held back while a host has not carried out its orders: it may know of an earlier end.
+Reports of ends are held back while a host has not carried out its orders: it may still report an earlier end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from drumline.run.event import EngineFailed
 K = TypeVar("K")
 Order = dict[str, Any]
 
-_PATIENCE_SECONDS = 5.0  # with a host that does not answer
+_PATIENCE_SECONDS = 5.0  # for which ends are held back for a host that is not connected
 
 
 class Orders:
@@ -58,7 +58,10 @@ class Orders:
             self._replicas.tracker.release(host, number)
 
     async def send_all(self, host: str, orders: Sequence[Order]) -> bool:
-        """Send a host these; return whether it received all: if not, they are sent again when it connects."""
+        """Send a host these orders; return False if the connection breaks: they are sent again when it connects.
+
+        An order that the host refuses is reported as EngineFailed.
+        """
         for order in orders:
             try:
                 await self._connections[host].ask(order, Done)
@@ -69,13 +72,13 @@ class Orders:
         return True
 
     def hold(self, host: str) -> int:
-        """Hold reports of ends back, for a limited time, for a host that receives orders; return the hold's number."""
+        """Hold reports of ends back, for a limited time, while a host receives orders; return the hold's number."""
         number = self._replicas.tracker.hold(host)
         self._tasks.begin(self._release_in_time(host, number))
         return number
 
     async def _release_in_time(self, host: str, number: int) -> None:
-        """Release a hold after a while; later if the host is connected and about to answer."""
+        """Release a hold after `_PATIENCE_SECONDS`; after `LONGEST_HOLD_SECONDS` if the host stays connected."""
         tracker = self._replicas.tracker
         for _ in range(round(LONGEST_HOLD_SECONDS / _PATIENCE_SECONDS)):
             await asyncio.sleep(_PATIENCE_SECONDS)
@@ -85,7 +88,7 @@ class Orders:
 
 
 def replica_orders(replicas: Iterable[HostReplica], environ: Mapping[str, str], moment: float) -> list[Order]:
-    """Return the orders to start and to stop these replicas of one host; `environ` has the secrets of this machine."""
+    """Return the orders to start and to stop these replicas of one host; secrets are read from `environ`."""
     wanted = [each for each in replicas if each.is_ordered]
     starts = [each for each in wanted if each.launch and each.kill_at is None]
     stops = [each for each in wanted if each.kill_at is not None]
@@ -120,5 +123,5 @@ def _stop(attempt: int, replicas: Sequence[HostReplica], grace_seconds: float) -
 
 
 def _offsets(replicas: Iterable[HostReplica]) -> dict[str, int]:
-    """Return the size of each log on this machine."""
+    """Return the size in bytes of each replica's log on this machine."""
     return {incarnation_to_text(each.id): each.offset for each in replicas}

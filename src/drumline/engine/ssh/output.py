@@ -33,7 +33,7 @@ from drumline.run.origin import Origin
 
 T = TypeVar("T")
 
-_TRIES = 4  # for files that change all the time; the last time they are copied as they are, like `cp`
+_TRIES = 4  # for files that keep changing; the last try copies them as `cp` does, in whatever state they are
 
 
 class HostsOutput:
@@ -42,15 +42,18 @@ class HostsOutput:
     def __init__(self, run_output: RunOutput) -> None:
         self._plan = run_output.plan
         self._run = run_output.plan.run
-        self._here = Folder(run_output, trusted=False)
+        self._fetched = Folder(run_output, trusted=False)
         self._folder = run_output.folder
         self._origin = read_origin(run_output.run_dir)
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in the chief's output, by the user's own `ssh`; in the local folder if it is fetched."""
-        origin = self._there
+        """Run a command in the output folder and return its exit code: on the chief's host, by the user's own `ssh`.
+
+        It runs on this machine once all output is fetched.
+        """
+        origin = self._known_origin
         if origin.is_whole:
-            return self._here.run_command(argv)
+            return self._fetched.run_command(argv)
         terminal = not argv and sys.stdin.isatty() and sys.stdout.isatty()
         line = f'cd {shlex.quote(origin.output_dir)} && export OUTPUT_DIR="$PWD" && '
         line += f"exec {shlex.join(argv)}" if argv else 'exec "${SHELL:-sh}"'
@@ -58,17 +61,20 @@ class HostsOutput:
         if program is None:
             raise EngineError("there is no `ssh` here", hint=f"`drumline cp {self._run}: .` copies the output")
         config = self._hosts.config or os.environ.get(CONFIG_VARIABLE)
-        words = [program, *(["-F", config] if config else []), "-t" if terminal else "-T", origin.host, line]
+        command = [program, *(["-F", config] if config else []), "-t" if terminal else "-T", origin.host, line]
         if terminal:
             sys.stderr.write(f"drumline: this is {origin.output_dir} on {origin.host}; `exit` ends the shell\n")
             sys.stderr.flush()
-        return subprocess.run(words, check=False).returncode
+        return subprocess.run(command, check=False).returncode
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Copy from the chief's host, or from this machine what was fetched or if the host does not answer."""
-        origin = self._there
+        """Copy a path from the chief's host; from this machine once all output is fetched.
+
+        If the host does not answer, copy what was fetched before and return a warning.
+        """
+        origin = self._known_origin
         if origin.is_whole and not posixpath.isabs(path):
-            return self._here.fetch(path, into)
+            return self._fetched.fetch(path, into)
 
         async def take(agent: Agent) -> Sequence[str]:
             with tempfile.TemporaryDirectory(prefix="drumline-cp-") as scratch:
@@ -97,13 +103,13 @@ class HostsOutput:
         except UnreachableError as error:
             if origin.is_shared or posixpath.isabs(path):
                 raise
-            return [f"{error.message}; this is what was fetched before", *self._here.fetch(path, into)]
+            return [f"{error.message}; this is what was fetched before", *self._fetched.fetch(path, into)]
 
     def put(self, source: Path, path: str) -> None:
-        """Copy to the chief's host, and to the local folder, which is sent to the next chief."""
+        """Copy a file or folder to the chief's host, and to the local folder, which is sent to the next chief."""
         if not os.path.lexists(source):
             raise InputError(f"there is no {source}")
-        origin = self._there
+        origin = self._known_origin
         where = posixpath.normpath(posixpath.join(origin.output_dir, path))
         source = Path(os.path.abspath(source))  # noqa: PTH100
 
@@ -123,32 +129,32 @@ class HostsOutput:
         folder = f"{runs_folder(self._hosts)}/runs/{self._hosts.unique}"
         message = {"do": "remove", "paths": [folder]}
 
-        async def away(name: str) -> str:
+        async def remove_on(name: str) -> str:
             try:
                 await self._ask_host(name, lambda agent: agent.ask(message, Done, seconds=FILES_SECONDS))
             except DrumlineError as error:
                 return f"{folder} stays on {name}: {error.message}"
             return ""
 
-        async def all_away() -> list[str]:
-            return await asyncio.gather(*map(away, self._hosts.names))
+        async def remove_on_all() -> list[str]:
+            return await asyncio.gather(*map(remove_on, self._hosts.names))
 
-        if left := [each for each in asyncio.run(all_away()) if each]:
+        if left := [each for each in asyncio.run(remove_on_all()) if each]:
             raise EngineError("\n".join(left))
 
-    def _ask(self, host: str, question: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run(self._ask_host(host, question))
+    def _ask(self, host: str, request: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
+        return asyncio.run(self._ask_host(host, request))
 
-    async def _ask_host(self, host: str, question: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
+    async def _ask_host(self, host: str, request: Callable[[Agent], Coroutine[Any, Any, T]]) -> T:
         shell = await connect(host, config=self._hosts.config)
         try:
             async with await open_agent(shell, self._hosts) as agent:
-                return await question(agent)
+                return await request(agent)
         finally:
             await shell.close()
 
     @property
-    def _there(self) -> Origin:
+    def _known_origin(self) -> Origin:
         if self._origin is None:
             raise NotFoundError(f"run {self._run} has written nothing so far")
         return self._origin

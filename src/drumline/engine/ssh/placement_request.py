@@ -26,7 +26,7 @@ _TRIES = 3  # while connections break
 
 
 class HostMustWait(MustWait):
-    """A host has no room yet, or its preparation is `coming`."""
+    """A host has no free resources yet, or has not run the helpers that it missed; `coming`: it will run them."""
 
     def __init__(self, host: str, message: str, *, coming: bool = False) -> None:
         super().__init__(message)
@@ -37,8 +37,8 @@ class HostMustWait(MustWait):
 class PlacementRequest(Record):
     """The plan to place, the connections to its hosts, and the `lost` hosts, which are not waited for.
 
-    `unready` has a description for each host that lacks preparations of the others; it prepares when it answers, unless
-    that has `failed`.
+    `unready` has a message for each host that has not run all helpers. A helper runs there once the host connects,
+    unless one has `failed` there.
     """
 
     plan: Plan
@@ -50,7 +50,7 @@ class PlacementRequest(Record):
 
     @property
     def waits_for(self) -> str:
-        """Return a description of the hosts that it waits for."""
+        """Return a message that names the hosts that have not answered."""
         silent = self._silent
         why = [connection.trouble.message for connection in silent if connection.trouble]
         words = f" ({listed(why)})" if why else ""
@@ -64,7 +64,7 @@ class PlacementRequest(Record):
 
     @property
     def is_slow(self) -> bool:
-        """Return whether all hosts are connected, but not all have answered."""
+        """Return whether all hosts are connected, so that only their answers are missing."""
         return not self._silent
 
     @property
@@ -129,6 +129,7 @@ class PlacementRequest(Record):
         return facts, away
 
     def _why_not(self, host: str) -> str:
+        """Return why a host is not used."""
         connection = self.connections[host]
         if connection.is_up and host in self.unready:
             return self.unready[host]

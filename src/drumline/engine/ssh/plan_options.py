@@ -12,7 +12,7 @@ from drumline.record import Record
 
 
 class Host(Record):
-    """A host, as named for ssh; values that the spec does not set are None until the host is asked."""
+    """A host, as named for ssh; values that the spec does not set are None until the host has answered."""
 
     name: str
     address: str | None = None  # the address that its peers use
@@ -30,15 +30,14 @@ class Host(Record):
 class Hosts(Record):
     """The hosts of a run and their settings.
 
-    `unique`, `user` and `config` are chosen by the command that launches, and so are the same for every supervisor of a
-    run.
+    The command that launches the run sets `unique`, `user` and `config`: they are the same for all its supervisors.
     """
 
     all: tuple[Host, ...] = ()
     unique: str = ""  # a few random letters that make folders of two runs distinct; empty in `render`
     user: str = ""
     config: str | None = None  # the file that ssh reads instead of the user's own
-    folder: str | None = None  # of all runs on each host; None is the usual one there
+    folder: str | None = None  # the folder of all runs on each host; None: the default
     python: str = "python3"
     shared: str | None = None  # a folder that they have in common
     lost_seconds: float = 60.0
@@ -51,13 +50,13 @@ class Hosts(Record):
         return tuple(host.name for host in self.all)
 
     @property
-    def keeps_together(self) -> bool:
+    def shares_output(self) -> bool:
         """Return whether all hosts share OUTPUT_DIR."""
         return self.shared is not None or len(self.all) == 1
 
 
 def require_hosts(hosts: Hosts) -> None:
-    """Raise InputError if there are none."""
+    """Raise InputError if no hosts are named."""
     if not hosts.all:
         raise InputError(
             "no hosts are named that it could run on",
@@ -66,8 +65,8 @@ def require_hosts(hosts: Hosts) -> None:
 
 
 def host_warnings(hosts: Hosts) -> Iterator[str]:
-    """Yield warnings about differences from a run on one machine."""
-    if not hosts.keeps_together:
+    """Yield a warning if the hosts do not share OUTPUT_DIR."""
+    if not hosts.shares_output:
         yield (
             f"OUTPUT_DIR is not shared: each of {len(hosts.all)} hosts has its own, and the chief's is fetched back;"
             " if they have a folder in common, name it: `ssh: {shared: PATH}`"
@@ -80,5 +79,5 @@ def hosts_of(plan: Plan) -> Hosts:
 
 
 def with_hosts(plan: Plan, hosts: Hosts) -> Plan:
-    """Return the plan on these hosts."""
+    """Return the plan with these hosts as its options."""
     return plan.replace(options=to_options(hosts))

@@ -1,4 +1,4 @@
-"""Helpers on all hosts that answer, and later on those that connect late."""
+"""Run helpers on all hosts that answer, and later on hosts that connect late."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 from drumline.engine.protocol import ReportEvent
 from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.delivery import deliver_when_connected
-from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
+from drumline.engine.ssh.helpers import Helpers, PartEnded, with_secrets
 from drumline.engine.ssh.host_placement import host_plan
 from drumline.engine.ssh.inbox import Inbox, Prepared
 from drumline.engine.ssh.orders import Orders
@@ -27,7 +27,7 @@ from drumline.run.incarnation import Incarnation
 from drumline.runtime.keeper import now
 
 _PAUSE_SECONDS = 0.1
-_HINDERED_SECONDS = 1.0  # that other hosts wait for one that cannot be reached
+_HINDERED_SECONDS = 1.0  # for which helpers wait for a host that cannot be reached
 
 
 class Preparation:
@@ -58,9 +58,9 @@ class Preparation:
         self._awaiting_hosts: set[Incarnation] = set()  # helpers for which it is not known yet which hosts answer
 
     def prepare(self, plan: Plan, helper: Incarnation) -> None:
-        """Begin a helper on every host that answers within a while; it is reported as one."""
-        plan = filled(plan, os.environ)
-        if self._helpers.knows(helper):
+        """Begin a helper on every host that answers in time; all its parts are reported as one helper."""
+        plan = with_secrets(plan, os.environ)
+        if self._helpers.has_begun(helper):
             self._begin(plan, helper, ())
         elif helper not in self._awaiting_hosts:
             self._awaiting_hosts.add(helper)
@@ -77,7 +77,7 @@ class Preparation:
         if helper is None:
             return False
         try:
-            plan = filled(self._plan, os.environ)
+            plan = with_secrets(self._plan, os.environ)
         except EngineError as error:
             self.end_part(self._helpers.refuse(helper, host, error.message))
         else:
@@ -91,7 +91,7 @@ class Preparation:
         self._send_orders(ended.to_stop)
         if not ended.is_late:
             return
-        is_lost = ended.exit.reason == HOST_LOST  # then it is not waited for
+        is_lost = ended.exit.reason == HOST_LOST  # then no further helper is started there now
         if is_lost or not self.join(ended.host):
             has_failed = not (ended.exit.ok or is_lost)
             warning = f"{ended.host} cannot be used: {describe_exit(ended.exit)}" if has_failed else ""
@@ -138,9 +138,9 @@ class Preparation:
 
 
 async def find_answering(connections: Mapping[str, HostConnection], seconds: float) -> list[str]:
-    """Return the hosts that answer within a time; one that cannot be reached is not waited for once others answer.
+    """Return the hosts that answer within this time; raise EngineError if none does.
 
-    Raise EngineError if none answers.
+    A host that cannot be reached is not waited for once others have answered.
     """
     began = now()
     connecting = {

@@ -1,4 +1,4 @@
-"""Placement from the plan alone, without connecting to a host: for `render` and `check`."""
+"""Place replicas on hosts from the plan alone, without connecting to a host: for `render` and `check`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _USUAL = f"{_HOME}.local/share/drumline"
 
 
 def preview_placement(plan: Plan, site: Site) -> tuple[Placement, Sequence[str]]:
-    """Return the placement that the plan describes, with folders of the hosts, and warnings."""
+    """Return the expected placement of a plan, with paths as they are on the hosts, and warnings about the hosts."""
     hosts = hosts_of(plan)
     require_hosts(hosts)
     hosts_by_replica = preview_hosts(plan, hosts)
@@ -38,7 +38,7 @@ def preview_hosts(plan: Plan, hosts: Hosts) -> dict[ReplicaId, str]:
 
 
 def with_home_paths(launch: Launch) -> Launch:
-    """Return the launch with paths in the host's home folder as references to it, for rendering."""
+    """Return the launch for rendering: a variable with a path in the host's home folder refers to that folder."""
     where = launch.place
     paths = {path for path in (where.output_dir, where.checkpoint_dir, *where.data_dirs) if path.startswith(_HOME)}
     env: dict[str, LaunchValue] = {
@@ -49,7 +49,7 @@ def with_home_paths(launch: Launch) -> Launch:
 
 
 def _on_host(place: Place, site: Site, project: str) -> Place:
-    """Return the place on a host that has the project in this folder."""
+    """Return a place of this machine as it is on a host that has the project in the folder `project`."""
 
     def moved(path: str) -> str:
         below = path.removeprefix(f"{site.directory}/")

@@ -1,4 +1,4 @@
-"""Check the hosts of a plan before a run is created: all concurrently."""
+"""Check all hosts of a plan concurrently, before a run is created."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drumline.plan.types import Plan
 
 
 async def reach(plan: Plan) -> Plan:
-    """Return the plan with the resources of its hosts; raise all problems of the hosts, each with its hint."""
+    """Return the plan with the resources of its hosts; raise the problems of all hosts, each with its hint."""
     hosts = hosts_of(plan)
     known, errors = await _reach_all(plan, [_HostCheck(host, hosts) for host in hosts.all])
     wrong = list({error.message: error for error in errors}.values())  # a problem of several hosts is reported once
@@ -64,7 +64,10 @@ class _HostCheck:
             self.errors.append(error)
 
     async def check_ports(self, ports: Sequence[int], *, waits: bool) -> None:
-        """Add an error for each of these ports that is taken; a run that `waits` for resources waits for other runs."""
+        """Add an error for each of these ports that is taken.
+
+        With `waits`, a port of another run is no error: this run waits until it is free.
+        """
         if not ports or self._agent is None or self.errors:
             return
         try:
@@ -89,7 +92,7 @@ class _HostCheck:
 
     @property
     def known(self) -> Host:
-        """Return the host as in the spec, completed by its own answer."""
+        """Return the host with the values that the spec sets, and with the host's answer for all others."""
         own = self.resources
         address = self.host.address or (self.facts.address if self.facts else None)
         return self.host.replace(address=address, cpus=own.cpus, memory_bytes=own.memory_bytes, gpus=own.gpus)
@@ -97,7 +100,7 @@ class _HostCheck:
 
 def _wanted_ports(plan: Plan, checks: Sequence[_HostCheck]) -> dict[str, list[int]]:
     """Return the fixed ports by host, for the replicas that it would have if every host answered."""
-    unlimited = plan.replace(oversubscribe=True)  # whether it fits is checked elsewhere
+    unlimited = plan.replace(oversubscribe=True)  # the placement checks whether the replicas fit
     hosts = assign(unlimited, {check.host.name: check.resources for check in checks})
     parts: Iterator[tuple[str, Plan]] = ((check.host.name, part_of(plan, check.host, hosts)) for check in checks)
     return {name: sorted(named_ports(part).values()) for name, part in parts}
@@ -111,5 +114,5 @@ def _taken(host: str, owner: PortOwner) -> InputError:
     elif owner.pid:
         hint = f"end it: `ssh {host} kill {owner.pid}`, {other}"
     else:
-        hint = f"`ssh {host} sudo ss -ltnp` says which; end it, {other}"
+        hint = f"`ssh {host} sudo ss -ltnp` shows it; end it, {other}"
     return InputError(f"port {owner.port} of {host} is taken by {owner}", hint=hint)

@@ -32,7 +32,7 @@ from drumline.run.usage import Usage
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 
-_FOREIGN = "speaks of replicas or attempts that it was not given; that is ignored"
+_FOREIGN = "reports replicas or attempts that it was not ordered to start; these reports are ignored"
 
 
 class ReplicaEnded(Record):
@@ -45,7 +45,7 @@ class ReplicaEnded(Record):
 
 
 class Receiver:
-    """Checks reports and handles them: logs and starts at once; an end, or room for an attempt, is returned."""
+    """Checks reports and handles logs and starts; ends, and free resources for an attempt, are left to the session."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Receiver:
         self._warned: set[tuple[str, str]] = set()
 
     def receive(self, host: str, report: Report) -> ReplicaEnded | PartEnded | RoomFound | None:
-        """Handle a report; return what the session has to act on."""
+        """Handle a report; return an end or free resources, which the session has to handle, else None."""
         match report:
             case LogPiece() | SmallFile():
                 self._write(host, report)
@@ -79,17 +79,17 @@ class Receiver:
             case _:
                 assert_never(report)
 
-    def is_given(self, host: str, incarnation: Incarnation) -> bool:
+    def is_ordered(self, host: str, incarnation: Incarnation) -> bool:
         """Return whether a host was ordered to start a replica; warn if not."""
-        if self._replicas.given(incarnation, host):
+        if self._replicas.find_ordered(incarnation, host):
             return True
         self._warn_foreign(host, incarnation)
         return False
 
     def _write(self, host: str, report: LogPiece | SmallFile) -> None:
-        if replica := self._replicas.given(report.incarnation, host):
+        if replica := self._replicas.find_ordered(report.incarnation, host):
             self._replicas.write(replica, report)
-        elif helper := self._helpers.given(report.incarnation, host):
+        elif helper := self._helpers.find_ordered(report.incarnation, host):
             if isinstance(report, LogPiece):
                 self._helpers.write(host, helper, report)
         else:
@@ -101,7 +101,7 @@ class Receiver:
                 return self._take_helper_event(host, event)
             case ReplicaStarted() as event:
                 incarnation = Incarnation.of(event)
-                if self.is_given(host, incarnation):
+                if self.is_ordered(host, incarnation):
                     self._replicas.started(self._replicas.tracker.find(incarnation), event)
             case ReplicaExited() as event:
                 return self._end(host, event, report.usage)
@@ -115,7 +115,7 @@ class Receiver:
         return None
 
     def _take_helper_event(self, host: str, event: ReplicaStarted | ReplicaExited) -> PartEnded | None:
-        helper = self._helpers.given(Incarnation.of(event), host)
+        helper = self._helpers.find_ordered(Incarnation.of(event), host)
         if helper is None:
             self._warn_foreign(host, Incarnation.of(event))
         elif isinstance(event, ReplicaStarted):
@@ -126,17 +126,17 @@ class Receiver:
 
     def _end(self, host: str, event: ReplicaExited, usage: Usage | None) -> ReplicaEnded | None:
         incarnation, skew = Incarnation.of(event), self._connections[host].skew_seconds
-        if not self.is_given(host, incarnation):
+        if not self.is_ordered(host, incarnation):
             return None
         if usage and Incarnation.of(usage) != incarnation:
             self._warn_once(host, _FOREIGN)
             usage = None
-        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # it has ended by now, whatever the clocks
+        at = min(max(0.0, event.at_seconds - skew), self._loop.time())  # not in the future, if the clocks differ
         replica = self._replicas.tracker.find(incarnation)
         return ReplicaEnded(replica, event.exit, at, by_our_clock(usage, skew) if usage else None)
 
     def _find_room(self, host: str, event: RoomFound) -> RoomFound | None:
-        """Return a report of room within the host's quota; one above it is received again later, once."""
+        """Return a report of free resources within the host's quota; one above it is received again later, once."""
         if not self._is_current(host, event.attempt) or (host, event) in self._delayed:
             return None
         if seconds := self._quota(host).take(self._loop.time()):
@@ -150,7 +150,7 @@ class Receiver:
         self._inbox.put_nowait(Received(host, EventReport(event)))
 
     def _is_current(self, host: str, attempt: int) -> bool:
-        """Return whether a report is about the current attempt; one about an earlier attempt is only late."""
+        """Return whether a host takes part in the attempt of a report; warn if not, except about an earlier attempt."""
         if attempt == self._places.attempt and self._places.takes_part(host):
             return True
         if attempt == 0 and self._helpers.living(host):
@@ -162,15 +162,15 @@ class Receiver:
     def _is_allowed(self, host: str) -> bool:
         if not self._quota(host).take(self._loop.time()):
             return True
-        self._warn_once(host, "has more to say than is written down; some of it is left out")
+        self._warn_once(host, "reports more events than are recorded; some of them are left out")
         return False
 
     def _quota(self, host: str) -> EventQuota:
         return self._quotas.setdefault(host, EventQuota(self._loop.time()))
 
     def _warn_foreign(self, host: str, incarnation: Incarnation) -> None:
-        """Warn once that a host reports a replica that it was not given, by this supervisor or an earlier one."""
-        if not self._replicas.was_given(incarnation, host):
+        """Warn once that a host reports a replica that no supervisor of the run has ordered it to start."""
+        if not self._replicas.was_ordered(incarnation, host):
             self._warn_once(host, _FOREIGN)
 
     def _warn_once(self, host: str, message: str) -> None:

@@ -29,7 +29,7 @@ def describe_output(run_output: RunOutput) -> str:
 
 
 def remains(run_output: RunOutput) -> Iterator[str]:
-    """Yield what remains when the run is removed: an output that hosts share, or a folder that the spec names."""
+    """Yield a description of the output folder if it remains when the run is removed."""
     origin = read_origin(run_output.run_dir)
     if origin and origin.is_shared:
         yield f"its output stays in {origin.output_dir} on {origin.host}"

@@ -1,4 +1,4 @@
-"""The replicas of one run on all hosts, as this machine knows them.
+"""The replicas of one run on all hosts, as far as this machine has received reports about them.
 
 Reports of a host are accepted only about its own replicas. They arrive in the order of the events, an end after the
 whole log. A replica on a lost host is reported to have ended, and is killed if the host ever connects again.
@@ -37,8 +37,8 @@ class HostReplica(Tracked):
         self.host = ""
         self.launch: Launch | None = None
         self.is_ordered = bool(read_notes(folder).get("ordered"))  # its host has the order, or receives it next
-        self.kill_at: float | None = None  # when it is killed, if it was told to stop
-        self.usage: Usage | None = None  # its total usage, until it is read
+        self.kill_at: float | None = None  # when it is killed, if its host was ordered to stop it
+        self.usage: Usage | None = None  # its total usage after its end, until `used` returns it
 
     @property
     def note(self) -> str:  # type: ignore[override]
@@ -47,7 +47,7 @@ class HostReplica(Tracked):
 
     @property
     def offset(self) -> int:
-        """Return the size of its log on this machine."""
+        """Return the size in bytes of its log on this machine."""
         with suppress(OSError):
             return os.stat(self.folder / LOG).st_size  # noqa: PTH116
         return 0
@@ -68,13 +68,13 @@ class HostReplicas:
         """Return a known incarnation."""
         return self.tracker.get(incarnation)
 
-    def given(self, incarnation: Incarnation, host: str) -> HostReplica | None:
+    def find_ordered(self, incarnation: Incarnation, host: str) -> HostReplica | None:
         """Return an incarnation if this host was ordered to start it, else None."""
         found = self.tracker.get(incarnation)
         return found if found and found.host == host and found.is_ordered else None
 
-    def was_given(self, incarnation: Incarnation, host: str) -> bool:
-        """Return whether an earlier supervisor ordered this host to start an incarnation, of a replica or a helper."""
+    def was_ordered(self, incarnation: Incarnation, host: str) -> bool:
+        """Return whether any supervisor has ordered this host to start an incarnation, of a replica or a helper."""
         notes = read_notes(self._run_dir / incarnation.folder)
         return notes.get("host") == host or host in (notes.get("hosts") or ())
 
@@ -83,7 +83,7 @@ class HostReplicas:
         return [each for each in self.tracker if each.host == host and each.end is None]
 
     def ask(self, wanted: Iterable[tuple[Incarnation, str]]) -> list[HostReplica]:
-        """Report these from now on, each on its host."""
+        """Report starts and ends of these incarnations from now on; return them, each with its host."""
         placed = dict(wanted)
         for incarnation, host in placed.items():
             found = self.tracker.find(incarnation)
@@ -91,7 +91,7 @@ class HostReplicas:
         return self.tracker.ask(placed)
 
     def order(self, replica: HostReplica) -> None:
-        """Record the host of a replica before the order is sent."""
+        """Record the host of a replica before the order to start it is sent."""
         if not replica.is_ordered:
             replica.is_ordered = True
             note(replica.folder, {"host": replica.host, "ordered": True})
@@ -105,7 +105,7 @@ class HostReplicas:
             self.tracker.start(replica, event.replace(note=words))
 
     def end(self, replica: HostReplica, exit_: Exit, at_seconds: float, usage: Usage | None = None) -> None:
-        """Report an end, by the clock of this machine; only the first one counts."""
+        """Report an end at a time of this machine's clock; only the first end of a replica is reported."""
         if replica.end is None:
             replica.usage = usage
             self.tracker.end(replica, End(exit_, at_seconds, has_started=replica.has_started))

@@ -1,7 +1,7 @@
 """One run on its hosts, inside its supervisor.
 
-Messages from all hosts are in one queue, read by one task. Orders are kept: whenever a host connects again, it receives
-all of its orders again; those that it has carried out change nothing.
+One task reads the messages of all hosts from one queue. Whenever a host connects again, it receives all its orders
+again; an order that it has carried out already changes nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _SOON_SECONDS = 0.2
 _COLLECT_SECONDS = 600.0  # to fetch the last output of the chief
 _COLLECT_GRACE_SECONDS = 30.0  # the same, for a chief that is stopped, and after a forced end
 _RELEASE_SECONDS = 60.0  # for all hosts to confirm that no process is left
-_CONNECT_SECONDS = 10.0  # for one that does not answer then
-_CONFIRM_SECONDS = 30.0  # for one that does
+_CONNECT_SECONDS = 10.0  # for a host that is not connected then
+_CONFIRM_SECONDS = 30.0  # for a connected host to confirm it
 
 
 class SshSession:
@@ -81,7 +81,7 @@ class SshSession:
         )
         self._receiver = Receiver(connections, replicas, helpers, self.places, self._inbox, loop, report)
         self.host_queries = HostQueries(connections, replicas, self._receiver)
-        self._waits_at: tuple[str, int] | None = None  # the host and the attempt that waits for room there
+        self._waits_at: tuple[str, int] | None = None  # the host, and the attempt that waits for its resources
         self._supplied: set[tuple[str, int]] = set()  # hosts that have all files that an attempt needs
         self._fetching: asyncio.Task[None] | None = None
         self._collecting: dict[Incarnation, asyncio.Task[None]] = {}
@@ -153,7 +153,7 @@ class SshSession:
             self._receive(host, EventReport(RoomFound(attempt)))
 
     async def _watch_hosts(self) -> None:
-        """Warn of hosts that are silent, and give up those that are lost."""
+        """Warn of silent hosts, and report that replicas on lost hosts have ended."""
         await asyncio.sleep(LOOK_SECONDS)
         for found in [*self._monitor.check(self._loop.time())]:
             match found:
@@ -171,9 +171,9 @@ class SshSession:
             self._events.put(EngineWarned(self.places.attempt, message))
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> PlacedAttempt:
-        """Have the hosts that answer claim what replicas need; raise MustWait if one has no free resources yet.
+        """Have the hosts that answer claim the resources of replicas; raise MustWait if one has none free yet.
 
-        The placement of an attempt that has begun is stored on this machine: no host is asked for it.
+        The placement of an attempt that has begun is read from this machine, without a request to a host.
         """
         if keep and (known := self.places.get(attempt)):
             return PlacedAttempt(known.places)
@@ -187,13 +187,13 @@ class SshSession:
             )
         except HostMustWait as wait:
             self._waits_at = wait.host, attempt
-            if wait.coming and not self._helpers.living(wait.host):  # its preparation is about to begin, or is done
+            if wait.coming and not self._helpers.living(wait.host):  # its helpers are about to start, or have ended
                 self._loop.call_later(_SOON_SECONDS, self._inbox.put_nowait, Prepared(wait.host))
             raise
         return PlacedAttempt(placed.places, tuple(warnings))
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that were not started before, after their hosts have the files that they need."""
+        """Start the replicas that were not started before, once their hosts have all files that they need."""
         for problem in too_long_arguments(launches):
             raise EngineError(problem)
         if not launches:
@@ -223,7 +223,7 @@ class SshSession:
             self._fetching = self._tasks.begin(self._follow_output())
 
     async def _supply(self, host: str, placed: HostPlacement, replicas: Sequence[HostReplica]) -> None:
-        """Send a host what it needs for an attempt, then start its replicas."""
+        """Send a host the files that an attempt needs, then start its replicas."""
         attempt = replicas[0].id.attempt
         places = {name: placed.places[replica] for replica, name in placed.hosts.items()}
         chief = placed.hosts.get(self._plan.chief or replicas[0].id.replica, host)
@@ -248,7 +248,7 @@ class SshSession:
         self._orders.send(host)
 
     def _refuse(self, replicas: Sequence[HostReplica], message: str) -> None:
-        """Report that a host cannot start these."""
+        """Report that a host cannot start these replicas."""
         left = [each for each in replicas if each.end is None]
         if left:
             self._events.put(EngineFailed(left[0].id.attempt, message))  # first, since it is the cause
@@ -260,7 +260,7 @@ class SshSession:
         self._preparation.prepare(plan, Incarnation(helper, 0, incarnation))
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Stop these on their hosts; those that are on no host never started."""
+        """Stop these on their hosts; an incarnation that was ordered on no host is reported as never started."""
         wanted = []
         for each in incarnations:
             if each.replica.is_helper:
@@ -285,7 +285,7 @@ class SshSession:
             self._orders.send(host)
 
     def _end(self, ended: ReplicaEnded) -> None:
-        """Report an end; that of a chief that has succeeded after its output is fetched."""
+        """Report an end; if a chief has succeeded, fetch its output first."""
         replica = ended.replica
         if replica.end is not None:
             return
@@ -300,7 +300,7 @@ class SshSession:
         self._replicas.end(ended.replica, ended.exit, ended.at_seconds, ended.usage)
 
     async def _collect(self) -> None:
-        """Fetch the output of the chief; an error is a warning and changes no end."""
+        """Fetch the output of the chief; an error becomes a warning, and the chief still counts as successful."""
         try:
             await self._sync.collect()
         except DrumlineError as error:
@@ -313,7 +313,7 @@ class SshSession:
             self._warn(warning)
 
     def traces(self) -> Iterator[Path]:
-        """Return the folders into which logs are written."""
+        """Yield the folders into which logs of replicas and helpers are written."""
         return chain(self._replicas.tracker.traces(), self._helpers.folders())
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
@@ -321,7 +321,7 @@ class SshSession:
         return await self.host_queries.usage(watched=watched)
 
     async def work_samples(self) -> Sequence[WorkSample]:
-        """Return the work of replicas, on hosts that answer in time."""
+        """Return the work of replicas so far, on hosts that answer in time."""
         return await self.host_queries.work_samples()
 
     async def sockets(self) -> Sequence[Sockets]:
@@ -329,7 +329,7 @@ class SshSession:
         return await self.host_queries.sockets()
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Have the hosts save stacks, and fetch them."""
+        """Have the hosts save the stacks of these replicas, and fetch them."""
         await self.host_queries.stacks(incarnations, gently=gently)
 
     async def release(self, *, forced: bool = False) -> None:
@@ -373,6 +373,6 @@ class SshSession:
 
 
 async def _release_claims(connection: HostConnection) -> None:
-    """Have a host release what it claimed and did not start."""
+    """Have a host release its claims for replicas that were not started."""
     with suppress(DrumlineError):  # without a connection the host releases its claims by itself
         await connection.send({"do": "close"})

@@ -1,4 +1,4 @@
-"""Connections by asyncssh; no other module imports it.
+"""Connections to hosts by asyncssh, which no other module imports.
 
 Hosts are reached as `ssh NAME` reaches them: the user's own configuration with its jump hosts, agent, keys and
 known_hosts. A host with an unknown key, or with another key than the known one, is refused, whatever the value of
@@ -27,8 +27,8 @@ CONFIG_VARIABLE = "DRUMLINE_SSH_CONFIG"
 _SYSTEM = Path("/etc/ssh")
 _CONNECT_SECONDS = 15.0
 _ALIVE_SECONDS = 5.0  # a connection is closed after a silence of three times as long
-_ERR_BYTES = 1 << 14  # of its stderr that are kept
-_LAST_WORDS_SECONDS = 5.0
+_ERR_BYTES = 1 << 14  # of a command's stderr that are kept
+_STDERR_SECONDS = 5.0
 _PIECE_BYTES = 1 << 16
 _CUT = (asyncssh.DisconnectError, asyncssh.ChannelOpenError, ConnectionError, BrokenPipeError)
 
@@ -45,7 +45,7 @@ class SshChannel:
         self._buffer = bytearray()  # received and not yet returned
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin; wait while it does not read."""
+        """Write to the command's stdin; wait while it does not read."""
         try:
             self._process.stdin.write(data)
             await self._process.stdin.drain()
@@ -73,9 +73,9 @@ class SshChannel:
         return self._take(size)
 
     async def stderr_tail(self) -> str:
-        """Return the end of its stderr, as far as it arrives soon."""
+        """Return the end of the command's stderr; "" if stderr does not end within `_STDERR_SECONDS`."""
         with suppress(TimeoutError, *_CUT, OSError):
-            async with asyncio.timeout(_LAST_WORDS_SECONDS):
+            async with asyncio.timeout(_STDERR_SECONDS):
                 return (await _read_end(self._process.stderr)).decode(errors="replace").strip()
         return ""
 
@@ -84,7 +84,7 @@ class SshChannel:
         self._process.close()
 
     async def _read(self) -> bool:
-        """Wait for more; return False if there is none."""
+        """Read more output into the buffer; return False at its end."""
         try:
             data = bytes(await self._process.stdout.read(_PIECE_BYTES))
         except (*_CUT, OSError) as error:
@@ -105,7 +105,7 @@ class Shell:
     def __init__(self, connection: asyncssh.SSHClientConnection, host: str) -> None:
         self._connection = connection
         self.host = host
-        self.received_bytes = 0  # so far, from commands that count
+        self.received_bytes = 0  # so far, from commands that were opened with `counts`
 
     @property
     def address(self) -> str:
@@ -113,7 +113,7 @@ class Shell:
         return str((self._connection.get_extra_info("peername") or (self.host,))[0])
 
     async def open(self, argv: Sequence[str], *, counts: bool = False) -> SshChannel:
-        """Start a command, and return its streams; with `counts`, what it writes is added to `received_bytes`."""
+        """Start a command, and return its streams; with `counts`, its output is added to `received_bytes`."""
         try:
             process = await self._connection.create_process(shlex.join(argv), encoding=None)
         except (*_CUT, OSError) as error:
@@ -150,7 +150,7 @@ async def connect(
 ) -> Shell:
     """Connect to a host as `ssh` does; raise UnreachableError without an answer, RefusedError if either side refuses.
 
-    `config` replaces the user's configuration, and so does the file that DRUMLINE_SSH_CONFIG names.
+    The file `config`, else the one that DRUMLINE_SSH_CONFIG names, replaces the user's configuration.
     """
     files = _config_files(config or os.environ.get(CONFIG_VARIABLE))
     given: dict[str, Any] = {"config": files}
@@ -210,7 +210,7 @@ def _config_files(given: str | None) -> list[str]:
 
 
 def _known_hosts(given: Any) -> list[str]:
-    """Return the files with the keys of hosts; those of ssh if the configuration names none."""
+    """Return the files with the keys of hosts; ssh's default files if the configuration names none."""
     usual = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", *(str(_SYSTEM / f"ssh_known_hosts{n}") for n in ("", "2"))]
     files = [Path(each).expanduser() for each in (given or usual)]
     # An empty list would stand for the usual files, and None would disable the check of keys.
@@ -251,7 +251,7 @@ def _words(error: BaseException) -> str:
 
 
 async def _read_end(stream: asyncssh.SSHReader[bytes]) -> bytes:
-    """Read to the end; return the last bytes."""
+    """Read a stream to its end; return the last `_ERR_BYTES` bytes."""
     end = b""
     while piece := bytes(await stream.read(_PIECE_BYTES)):
         end = (end + piece)[-_ERR_BYTES:]

@@ -1,7 +1,7 @@
 """Send the project of a run to its hosts, and fetch the output of its chief.
 
-If the hosts share no folder, each has its own OUTPUT_DIR. The chief's is fetched while it writes and when it has ended.
-Before the next attempt it is sent to all hosts of that attempt, since workers read checkpoints, too.
+If the hosts share no folder, each has its own OUTPUT_DIR. The chief's is fetched while the chief runs and after its
+end. Before the next attempt it is sent to all hosts of that attempt, since workers read checkpoints, too.
 """
 
 from __future__ import annotations
@@ -33,35 +33,33 @@ from drumline.run.event import ProjectCarried
 from drumline.run.origin import ORIGIN, Origin
 from drumline.runtime.private import write_file
 
-FETCH_SECONDS = (
-    15.0  # between two fetches while the chief writes, and a minimum as a multiple of the duration of the last one
-)
-FETCH_SHARE = 4.0
+FETCH_SECONDS = 15.0  # between two fetches while the chief runs
+FETCH_SHARE = 4.0  # the least time between two fetches, as a multiple of the duration of the last one
 _SOON_SECONDS = 2.0  # before the first fetch
 _STALLED_SECONDS = 30.0
 _STALLED_BYTES = 1 << 16
 _TRIES = 3  # for an output that still changes after the end of the chief
-_MOST_WARNINGS = 20  # per supervisor about the output: a host may give another reason each time
+_MOST_WARNINGS = 20  # per supervisor about the output: a host may send another reason each time
 _MOST_LEFT_OUT = 10_000  # links of which the user was warned
-_MOST_KNOWN_CHARS = 32 << 20  # the list of paths that were fetched before
+_MOST_KNOWN_CHARS = 32 << 20  # in the list of paths that were fetched before
 
 
 class RoutedHost(Protocol):
-    """A host, whether it answers now or not."""
+    """A host, connected or not."""
 
     @property
     def route(self) -> Route | None:
-        """How agents are started there; None if it does not answer."""
+        """Return how agents are started there; None if the host is not connected."""
         ...
 
     @property
     def received_bytes(self) -> int:
-        """The bytes that agents there have sent over this connection."""
+        """Return the number of bytes that agents there have sent over this connection."""
         ...
 
 
 class Stage(Record):
-    """The files before an attempt began: the origin of the output, and each folder of it on this machine."""
+    """The output before an attempt began: its origin, and a snapshot of each of its folders on this machine."""
 
     attempt: int
     before: Origin | None
@@ -78,7 +76,7 @@ class ProjectSync:
         self._hosts = hosts
         self._options = hosts_of(plan)
         self._warnings: list[str] = []
-        self._warned = 0  # how often
+        self._warned = 0  # the number of warnings so far
         self._left_out: set[str] = set()  # links of the output of which the user was warned
         self._origin = read_origin(run_dir)
         self._snapshot: Snapshot | None = None
@@ -88,7 +86,7 @@ class ProjectSync:
         self._fetching = asyncio.Lock()
 
     async def deliver(self, host: str) -> None:
-        """Send the project to this host; raise EngineError if it has no room for it."""
+        """Send the project to this host; raise EngineError if its disk has too little free space."""
         route = self._reached(host)
         async with self._staging:
             if self._snapshot is None:
@@ -99,19 +97,19 @@ class ProjectSync:
         self._carried.append(carried)
 
     async def supply(self, host: str, attempt: int, chief: str, places: Mapping[str, Place]) -> None:
-        """Send to this host all files that an attempt needs: the project, and the output of chiefs so far.
+        """Send all files that an attempt needs to this host: the project, and the output of the chiefs so far.
 
-        `places` has one place of each host of the attempt; `chief` is one of them.
+        `places` has one place for each host of the attempt; `chief` is the host of the chief.
         """
         async with self._staging:
             if self._stage is None or self._stage.attempt != attempt:
-                self._snapshot = None if self._stage else self._snapshot  # it may have changed since
+                self._snapshot = None if self._stage else self._snapshot  # the project may have changed since
                 before = await self._settle()
                 self._stage = Stage(attempt, before, await asyncio.to_thread(self._snapshot_output))
         before, local = self._stage.before, self._stage.local
         await self.deliver(host)
         there = _folders(places[host])
-        # Otherwise the host wrote the output itself, and has the latest one.
+        # The host of the last chief has the latest output itself, unless all of it was fetched.
         if before is None or host != before.host or before.is_whole:
             was_chief = before is not None and host in before.chiefs and not _is_project(self._plan)
             for kind, snapshot in local.items():
@@ -145,7 +143,7 @@ class ProjectSync:
     async def collect(self) -> None:
         """Fetch the output of the chief, which has ended.
 
-        Raise EngineError if it cannot be fetched, or its host sends almost nothing for a while.
+        Raise EngineError if the output cannot be fetched, or hosts send almost nothing for a while.
         """
         await _unless_stalled(self._collect(), self._hosts.values())
 
@@ -156,7 +154,7 @@ class ProjectSync:
             await self._fetch(self._reached(self._origin.host), settled=True)
 
     async def follow(self) -> AsyncIterator[str]:
-        """Fetch the chief's output repeatedly until this is cancelled; yield warnings, each reason once."""
+        """Fetch the chief's output repeatedly until this task is cancelled; yield warnings, not the same one twice."""
         warned = ""
         pause = min(FETCH_SECONDS, _SOON_SECONDS)
         while True:
@@ -201,7 +199,7 @@ class ProjectSync:
         return await open_agent(route.machine, self._options, counts=True)
 
     async def _fetch(self, route: Route, *, settled: bool) -> None:
-        """Fetch what is new, and record what was fetched."""
+        """Fetch new files of the output, and record which paths were fetched."""
         async with self._fetching, await self._open(route) as agent:
             origin = self._origin
             if origin is None:
@@ -219,7 +217,7 @@ class ProjectSync:
                     self._warn_left_out(found.left_out)
                     is_whole &= found.is_whole
                     before = () if found.is_whole else paths.get(here, ())
-                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # these stay here even if the host removes them
+                    if sum(map(len, before)) > _MOST_KNOWN_CHARS:  # then local copies stay if the host removes a file
                         before = ()
                     paths[here] = tuple(sorted(found.paths.union(before)))
             if self._origin is origin:  # else another attempt has begun
@@ -237,7 +235,7 @@ class ProjectSync:
             self._warnings.append(clean_text(message))
 
     def take_warnings(self) -> list[str]:
-        """Return warnings about files that were not fetched since the last call."""
+        """Return the warnings since the last call, about files that were not fetched."""
         found, self._warnings = self._warnings, []
         return found
 
@@ -260,7 +258,7 @@ def _is_project(plan: Plan) -> bool:
 
 
 async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection[RoutedHost]) -> None:
-    """Await this; raise UnreachableError if hosts send almost nothing for a while."""
+    """Await a fetch; raise UnreachableError if hosts send almost nothing for `_STALLED_SECONDS`."""
     task = asyncio.ensure_future(fetching)
     received = _received_bytes(hosts)
     try:
@@ -274,5 +272,5 @@ async def _unless_stalled(fetching: Coroutine[Any, Any, None], hosts: Collection
 
 
 def _received_bytes(hosts: Iterable[RoutedHost]) -> int:
-    """Return the bytes that all hosts have sent; less after a connection broke."""
+    """Return the number of bytes that all hosts have sent; it decreases if a connection breaks."""
     return sum(host.received_bytes for host in hosts)

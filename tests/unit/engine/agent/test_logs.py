@@ -35,11 +35,11 @@ def test_a_log_is_sent_from_the_requested_offset_and_each_byte_once(tmp_path: Pa
     log = listener.folder / "log"
     log.write_bytes(b"one\ntwo\n")
     listener.follower.follow(INCARNATION, 4)
-    listener.follower.look()
+    listener.follower.send_new()
     with log.open("ab") as file:
         file.write(b"three\n")
-    listener.follower.look()
-    listener.follower.look()
+    listener.follower.send_new()
+    listener.follower.send_new()
     assert listener.heard == [("log", b"two\n"), ("log", b"three\n")]
 
 
@@ -48,11 +48,11 @@ def test_an_exit_is_sent_after_its_whole_log_and_later_events_after_it(tmp_path:
     listener.follower.follow(INCARNATION, 0)
     listener.is_slow = True
     (listener.folder / "log").write_bytes(b"last words\n")
-    listener.follower.tell(END)
-    listener.follower.tell(ReplicaStarted(ReplicaId("worker", 1), 0))
+    listener.follower.send_event(END)
+    listener.follower.send_event(ReplicaStarted(ReplicaId("worker", 1), 0))
     assert listener.heard == []
     listener.is_slow = False
-    listener.follower.look()
+    listener.follower.send_new()
     assert listener.heard == [("log", b"last words\n"), ("ReplicaExited", b""), ("ReplicaStarted", b"")]
 
 
@@ -60,14 +60,14 @@ def test_reports_are_sent_when_they_change_and_the_exception_with_the_exit(tmp_p
     listener = Listener(tmp_path)
     listener.follower.follow(INCARNATION, 0)
     (listener.folder / "report").write_bytes(b"step 1")
-    listener.follower.look()
-    listener.follower.look()
+    listener.follower.send_new()
+    listener.follower.send_new()
     (listener.folder / "error").write_bytes(b"ValueError")
-    listener.follower.tell(END)
+    listener.follower.send_event(END)
     assert listener.heard == [("report", b"step 1"), ("error", b"ValueError"), ("ReplicaExited", b"")]
 
 
 def test_the_exit_of_a_replica_that_is_not_followed_is_sent_at_once(tmp_path: Path) -> None:
     listener = Listener(tmp_path)
-    listener.follower.tell(END)
+    listener.follower.send_event(END)
     assert listener.heard == [("ReplicaExited", b"")]

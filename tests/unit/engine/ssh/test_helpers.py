@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.agent.launches import incarnation_to_text
-from drumline.engine.ssh.helpers import Helpers, PartEnded, filled
+from drumline.engine.ssh.helpers import Helpers, PartEnded, with_secrets
 from drumline.engine.ssh.reports import LogPiece
 from drumline.engine.tracker import NEVER_STARTED
 from drumline.errors import EngineError
@@ -38,11 +38,11 @@ class Scenario:
             self.helpers.go(INCARNATION, host, f"plan of {host}")
 
     def log(self, host: str, at: int, text: str) -> None:
-        if helper := self.helpers.given(INCARNATION, host):
+        if helper := self.helpers.find_ordered(INCARNATION, host):
             self.helpers.write(host, helper, LogPiece(INCARNATION, at, text.encode()))
 
     def end(self, host: str, exit_: Exit) -> None:
-        if helper := self.helpers.given(INCARNATION, host):
+        if helper := self.helpers.find_ordered(INCARNATION, host):
             self._note(self.helpers.end_part(helper, host, exit_))
 
     def _note(self, ended: PartEnded | None) -> None:
@@ -50,7 +50,7 @@ class Scenario:
             self.joined.append((ended.host, ended.exit))
 
     def start(self, host: str, pid: int) -> None:
-        if helper := self.helpers.given(INCARNATION, host):
+        if helper := self.helpers.find_ordered(INCARNATION, host):
             self.helpers.started(
                 helper, ReplicaStarted(INCARNATION.replica, INCARNATION.attempt, INCARNATION.incarnation, pid)
             )
@@ -109,7 +109,7 @@ def test_the_log_of_a_single_host_is_unchanged(tmp_path: Path) -> None:
 
 def test_the_first_that_fails_ends_the_others_and_is_the_cause(scenario: Scenario) -> None:
     assert [each["do"] for each in scenario.helpers.orders("b")] == ["prepare"]
-    helper = scenario.helpers.given(INCARNATION, "a")
+    helper = scenario.helpers.find_ordered(INCARNATION, "a")
     assert helper
     assert scenario.helpers.end_part(helper, "a", Exit(3)) == PartEnded("a", Exit(3), to_stop=frozenset({"b"}))
     assert [each["do"] for each in scenario.helpers.orders("b")] == ["stop"]
@@ -183,7 +183,7 @@ class LateHost(Scenario):
     def work(self, incarnation: Incarnation, *, on: str = "a", code: int = 0) -> None:
         for host in self.helpers.begin(incarnation, (on,)) if on == "a" else (on,):
             self.helpers.go(incarnation, host, f"plan of {host}")
-            helper = self.helpers.given(incarnation, host)
+            helper = self.helpers.find_ordered(incarnation, host)
             assert helper
             self._note(self.helpers.end_part(helper, host, Exit(code)))
 
@@ -210,7 +210,7 @@ def test_a_host_that_connects_late_runs_all_helpers_one_after_the_other(tmp_path
     late = LateHost(tmp_path)
     late.work(BUILD)
     late.work(INCARNATION)
-    assert late.helpers.unready("b") == "build is not done on b, which was away when it began"
+    assert late.helpers.unready("b") == "build is not done on b, which was not connected when it began"
     assert not late.helpers.unready("a")
     assert late.helpers.join("a") is None
     assert late.helpers.join("b") == BUILD
@@ -237,7 +237,7 @@ def test_a_failure_on_a_late_host_excludes_this_host_only(tmp_path: Path) -> Non
     late.work(INCARNATION)
     late.helpers.join("b")
     late.work(BUILD, on="b", code=3)
-    assert late.helpers.unready("b") == "build is not done on b, which was away when it began: exit code 3"
+    assert late.helpers.unready("b") == "build is not done on b, which was not connected when it began: exit code 3"
     assert late.helpers.has_failed("b")
     assert not late.helpers.has_failed("a")
     assert late.helpers.join("b") is None
@@ -264,13 +264,13 @@ def test_a_late_host_that_is_lost_starts_again_when_it_connects(tmp_path: Path) 
 
 def test_secrets_of_helpers_are_those_of_this_machine() -> None:
     plan = plan_of("data: {path: d, prepare: fetch}\nenv: {TOKEN: {from: MY_TOKEN}, OTHER: x}\nengine: {ssh: [a]}")
-    assert filled(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}
+    assert with_secrets(plan, {"MY_TOKEN": "s3cret"}).preparations[0].env == {"TOKEN": "s3cret", "OTHER": "x"}
     with pytest.raises(EngineError, match="the secret MY_TOKEN is not set"):
-        filled(plan, {})
+        with_secrets(plan, {})
 
 
 def test_hosts_that_run_helpers_do_not_receive_the_variables_of_replicas() -> None:
     roles = "roles: {worker: {replicas: 1, env: {PASSWORD: sesame}}, ps: 1}"
     plan = plan_of(f"data: {{path: d, prepare: fetch}}\n{roles}\nengine: {{ssh: [a]}}")
     assert "sesame" in plan_to_json(plan)
-    assert "sesame" not in plan_to_json(filled(plan, {}))
+    assert "sesame" not in plan_to_json(with_secrets(plan, {}))

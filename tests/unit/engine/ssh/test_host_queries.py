@@ -59,7 +59,7 @@ def host_queries(tmp_path: Path) -> HostQueries:
     replicas = HostReplicas(tmp_path, cast("Any", None), lambda _: None)
     for kept in replicas.ask([(OURS, "h1")]):
         kept.is_ordered = True
-    receiver = SimpleNamespace(is_given=lambda host, incarnation: bool(replicas.given(incarnation, host)))
+    receiver = SimpleNamespace(is_ordered=lambda host, incarnation: bool(replicas.find_ordered(incarnation, host)))
     return HostQueries(cast("Any", {"h1": HostConnection("h1")}), replicas, cast("Any", receiver))
 
 

@@ -143,7 +143,9 @@ def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(
         )
     assert not story.told
     assert story.files() == before
-    assert story.warnings == ["h1 speaks of replicas or attempts that it was not given; that is ignored"]
+    assert story.warnings == [
+        "h1 reports replicas or attempts that it was not ordered to start; these reports are ignored"
+    ]
 
 
 def test_a_host_has_no_say_in_what_other_replicas_used(story: Story) -> None:
@@ -175,7 +177,7 @@ def test_a_host_cannot_fill_the_journal(story: Story) -> None:
     for number in range(10_000):
         story.happen("h1", EngineWarned(2, f"warning {number}"))
     assert len(story.told) == 100
-    assert story.warnings == ["h1 has more to say than is written down; some of it is left out"]
+    assert story.warnings == ["h1 reports more events than are recorded; some of them are left out"]
     story.pass_time(60)
     story.happen("h1", EngineWarned(2, "later"))
     story.happen("h2", EngineWarned(2, "another host"))
