@@ -1,4 +1,4 @@
-"""Engines: one package for each; no engine imports another, except the local one.
+"""Engines: one package for each. An engine imports no other engine, except the local one.
 
-Nothing outside this package asks an engine for its name: what differs between engines is in its Capabilities.
+No code outside this package depends on the name of an engine: differences between engines are in their Capabilities.
 """

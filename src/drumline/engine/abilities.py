@@ -1,8 +1,8 @@
 """Abilities of engines and sessions beside running replicas: one protocol with one method for each.
 
-An engine or a session has an ability if it has the method; there are no methods that do nothing. Callers ask with
-`isinstance`, or with `require` where the user asked for it. Abilities about running replicas belong to the session:
-Preparing, Serving, Measurable, Observable, Connected and Dumpable. All others belong to the engine.
+An engine or a session has an ability if it has the method; there are no methods that do nothing. Callers check with
+`isinstance`, or with `require` if the user has requested the ability. Abilities about running replicas belong to the
+session: Preparing, Serving, Measurable, Observable, Connected and Dumpable. All others belong to the engine.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ability = TypeVar("Ability")
 
 
 def require(engine: object, ability: type[Ability], what: str, name: str) -> Ability:
-    """Return the engine of this name as one that has the ability; raise EngineError, with `what`, if it has not."""
+    """Return the engine as a type with this ability; raise EngineError, which names `what`, if not."""
     if not isinstance(engine, ability):
         raise EngineError(f"{what} is not supported on {name}")
     return engine
@@ -50,10 +50,10 @@ class Reachable(Protocol):
 
 @runtime_checkable
 class Limited(Protocol):
-    """Knows all its resources before a run."""
+    """Can compare the resources that a plan requests with all that exist, before a run."""
 
     def capacity_problems(self, plan: Plan) -> Iterator[str]:
-        """Yield a message for each resource of which the plan asks for more than exists."""
+        """Yield a message for each resource of which the plan requests more than exists."""
         ...
 
 
@@ -64,7 +64,7 @@ class Preparing(Protocol):
     async def prepare(self, plan: Plan, helper: ReplicaId, *, incarnation: int = 0) -> None:
         """Start this helper, unless it was started before.
 
-        It is reported as a replica of attempt 0. For a helper with nothing to do only the end is reported, with its
+        The helper is reported as a replica of attempt 0. If it has nothing to do, only its end is reported, with a
         message.
         """
         ...
@@ -72,22 +72,22 @@ class Preparing(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """Can run TensorBoard beside a run; the run's output is a folder of this machine."""
+    """Can run TensorBoard beside a run whose output is a folder of this machine."""
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard over the run's output, unless it was started before; raise EngineError if that fails.
 
-        It is reported as a replica of attempt 0, and its address once it answers.
+        TensorBoard is reported as a replica of attempt 0, and its address is reported once it answers.
         """
         ...
 
 
 @runtime_checkable
 class Measurable(Protocol):
-    """Can measure what replicas use."""
+    """Can measure the usage of replicas: CPU, memory, GPUs."""
 
     async def usage(self, *, watched: bool) -> Sequence[Usage]:
-        """Return the usage of every incarnation that runs, and the last one of each that has ended since the last call.
+        """Return the usage of every running incarnation, and the total of each that has ended since the last call.
 
         Unless the run is `watched`, this must be cheap.
         """
@@ -96,7 +96,7 @@ class Measurable(Protocol):
 
 @runtime_checkable
 class Observable(Protocol):
-    """Can measure whether replicas do anything."""
+    """Can measure the work of replicas, from which the supervisor finds whether they are idle."""
 
     async def work_samples(self) -> Sequence[WorkSample]:
         """Return the work of every running incarnation so far."""
@@ -108,7 +108,7 @@ class Connected(Protocol):
     """Can list the connections of replicas."""
 
     async def sockets(self) -> Sequence[Sockets]:
-        """Return the ports on which every incarnation that runs listens, and the addresses it has connected to."""
+        """Return the ports on which each running incarnation listens, and the addresses of its connections."""
         ...
 
 
@@ -117,16 +117,16 @@ class Dumpable(Protocol):
     """Can save the stacks of replicas."""
 
     async def stacks(self, incarnations: Sequence[Incarnation], *, gently: bool) -> None:
-        """Save the stacks of these beside their traces; return when that is done or has failed.
+        """Save the stacks of these incarnations beside their traces; return when that is done or has failed.
 
-        With `gently` replicas are not disturbed: those that cannot be dumped without that are left out. Otherwise they
-        may end.
+        With `gently`, only replicas that can be dumped without disturbing them are dumped. Otherwise a replica may end
+        by it.
         """
         ...
 
 
 class FaultInjector(Protocol):
-    """Injects faults into replicas from outside; the supervisor is not told."""
+    """Injects faults into replicas from outside, without the knowledge of the supervisor."""
 
     def find_problem(self, plan: Plan, fault: Fault) -> str | None:
         """Return why this fault cannot be injected into replicas of this plan; None if it can."""
@@ -146,7 +146,7 @@ class Sabotable(Protocol):
     """Can inject faults into replicas for a drill."""
 
     def fault_injector(self) -> FaultInjector:
-        """Return the fault injector; needs no session."""
+        """Return the fault injector, which needs no session."""
         ...
 
 
@@ -161,10 +161,10 @@ class Diagnosable(Protocol):
 
 @runtime_checkable
 class Warming(Protocol):
-    """Can fork replicas from processes that have imported the framework already."""
+    """Can fork replicas from warm processes, which have imported the framework already."""
 
     def warm_pool(self) -> WarmPool:
-        """Return access to these processes."""
+        """Return access to the warm processes."""
         ...
 
 
@@ -191,16 +191,16 @@ class RemovingFiles(Protocol):
     """Has files of runs on other machines, which are removed with the run."""
 
     def remove_files(self, run_output: RunOutput) -> None:
-        """Remove the run's files there; raise EngineError with all that could not be removed."""
+        """Remove the run's files on other machines; raise EngineError that names all files that remain."""
         ...
 
 
 @runtime_checkable
 class Retaining(Protocol):
-    """Knows what remains on other machines when a run is removed."""
+    """Can describe the files that remain when a run is removed."""
 
     def remains(self, run_output: RunOutput) -> Iterator[str]:
-        """Yield descriptions of what remains; contact no other machine."""
+        """Yield a description of each file or folder that remains; contact no other machine."""
         ...
 
 
@@ -209,7 +209,7 @@ class Verifying(Protocol):
     """May be unable to verify at the end of a run that no process of it remains on a machine."""
 
     def unverified_hosts(self, run_output: RunOutput) -> Sequence[UnverifiedHost]:
-        """Return the hosts on which processes of the run, which is over, may remain since they did not answer."""
+        """Return the hosts that did not answer at the end of the run, so that processes of it may remain there."""
         ...
 
 
@@ -218,7 +218,7 @@ class Removing(Protocol):
     """Removes the objects of a run after its end, which may take a while."""
 
     def removal_seconds(self) -> float:
-        """Return how long a command that followed the run waits for the removal."""
+        """Return the seconds that a command that followed the run waits for the removal."""
         ...
 
 
@@ -229,15 +229,15 @@ class EndedError(EngineError):
 class RemoteSupervisor(Protocol):
     """A run's folder on another machine, and its supervisor there.
 
-    Both methods transport bytes between this machine and `python -m drumline.supervise.remote` there.
-    Raise EngineError if the machine cannot be reached, which says nothing about the run, and EndedError if the run is
-    known to be gone there. An answer has MOST_ANSWER_BYTES at most.
+    Both methods transport bytes between this machine and `python -m drumline.supervise.remote` there. They raise
+    EngineError if the machine cannot be reached, whatever the state of the run, and EndedError if the run no longer
+    exists there. An answer has MOST_ANSWER_BYTES at most.
     """
 
     async def start(self, order: bytes) -> bytes:
         """Run `remote start FOLDER` with the order, which may contain secrets, on its stdin; return its output.
 
-        FOLDER is `runs/ID` in the drumline folder there, to which DRUMLINE_HOME is set; an order may be given twice.
+        FOLDER is `runs/ID` in the drumline folder there, to which DRUMLINE_HOME is set; an order may be sent twice.
         """
         ...
 
@@ -254,14 +254,14 @@ class Remote(Protocol):
     """Can run the supervisor of a run where the replicas run."""
 
     def remote_supervisor(self, run_output: RunOutput) -> RemoteSupervisor | None:
-        """Return access to a supervisor on another machine; None if it runs on this machine for this plan."""
+        """Return access to the supervisor on another machine; None if the supervisor of this plan runs here."""
         ...
 
 
 @runtime_checkable
 class Browsable(Protocol):
-    """Can show and copy what a run has written."""
+    """Can show and copy the output of a run."""
 
     def open_output(self, run_output: RunOutput) -> Output:
-        """Return access to what a run has written."""
+        """Return access to the output of a run."""
         ...

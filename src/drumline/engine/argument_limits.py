@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from drumline.plan.types import Launch, Shared
 
-# Linux passes no longer string to a process (MAX_ARG_STRLEN).
+# The longest string that Linux passes to a process (MAX_ARG_STRLEN).
 LONGEST_STRING_BYTES = 131_071
 
 
 def too_long_arguments(launches: Sequence[Launch]) -> Iterator[str]:
-    """Yield a message for each variable or argument that is too long; only the first replica is named."""
+    """Yield a message for each variable or argument that is too long, with the first replica that has it."""
     named = set()
     for launch in launches:
         for what, length in _strings(launch):

@@ -21,10 +21,10 @@ PACKAGES = {
 
 
 class DoctorCheck(Record):
-    """The result of one check: ok, a note, or missing; and a hint."""
+    """The result of one check, and a hint what to do."""
 
     subject: str
-    verdict: str
+    verdict: str  # OK, NOTE or MISSING
     words: str
     hint: str = ""
 
@@ -36,7 +36,7 @@ class DoctorTarget(Record):
     site: Site
     plan: Plan | None = None
     where: str = "this machine"
-    options: Mapping[str, object] = MappingProxyType({})  # of the plan, or the default ones
+    options: Mapping[str, object] = MappingProxyType({})  # the engine's options in the plan, or the default ones
 
 
 def missing_framework(framework: str, words: str, remedy: str) -> DoctorCheck:

@@ -13,7 +13,7 @@ class EventQueue(AsyncIterator[Event]):
 
     def __init__(self) -> None:
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
-        self._is_read = False  # the last one was given to the reader
+        self._is_read = False  # the reader has received an event and not asked for the next one
 
     def put(self, event: Event) -> None:
         """Add an event to the end of the queue."""
@@ -24,7 +24,7 @@ class EventQueue(AsyncIterator[Event]):
         self._events.put_nowait(None)
 
     async def join(self) -> None:
-        """Return when all events were read, and the reader asks for the next one."""
+        """Return when the reader has handled all events and waits for the next one."""
         await self._events.join()
 
     async def __anext__(self) -> Event:

@@ -10,7 +10,7 @@ from drumline.errors import EngineError
 
 @contextmanager
 def needed_by(engine: str, extra: str) -> Iterator[None]:
-    """Raise EngineError, with the extra to install, if an import in the block does not find a library."""
+    """Raise EngineError, with the extra to install, if a library that the block imports is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

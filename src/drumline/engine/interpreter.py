@@ -1,4 +1,4 @@
-"""Find the Python that `python` means for a run: the same as in the shell that launches it."""
+"""Find the interpreter that `python` in a command of a run means: the same as in the shell that launches the run."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pathlib import Path
 from drumline.engine.protocol import Interpreter
 from drumline.errors import InputError
 
-# Where systems keep their own programs. A `python` there belongs to no environment.
+# The folders of the system's own programs. A `python` there belongs to no environment.
 _SYSTEM = {
     f"{root}/{folder}" for root in ("", "/usr", "/usr/local", "/opt/homebrew", "/snap") for folder in ("bin", "sbin")
 }
-_SHIMS = "shims"  # of pyenv, asdf and mise: they start whatever is set as the default
+_SHIMS = "shims"  # the folder of programs of pyenv, asdf and mise that start the version set as the default
 _PRINT_EXECUTABLE = "import sys; print(sys.executable)"
 _ANSWER_SECONDS = 10
 
 
 def find_interpreter(environ: Mapping[str, str], *, own: str, base: str, program: str) -> Interpreter:
-    """Return the Python for commands that say `python`.
+    """Return the interpreter for commands that name `python`.
 
-    `own` is drumline's Python, `base` the one that its environment was made from, `program` the file that was
-    called. An active environment is preferred; then the first `python` on PATH if drumline was called by its name, as
-    after `pipx install`; then drumline's own.
+    `own` is drumline's Python, `base` the one from which its environment was made, `program` the file of the running
+    command. An active environment is preferred; then the first `python` on PATH if the running command is the
+    `drumline` on PATH, as after `pipx install`; then drumline's own.
     """
     path = _search_path(environ, own)
     first = shutil.which("python", path=path)
@@ -48,7 +48,7 @@ _FIRST = "the first `python` on PATH"
 
 
 def has_drumline(interpreter: Interpreter, environ: Mapping[str, str]) -> bool:
-    """Return whether this Python can import drumline by itself, as far as its folders tell."""
+    """Return whether this Python can import drumline: from PYTHONPATH or from its own environment."""
     named = [Path(each) for each in environ.get("PYTHONPATH", "").split(os.pathsep) if each]
     if any((each / "drumline" / "runtime" / "__init__.py").is_file() for each in named):
         return True
@@ -58,7 +58,7 @@ def has_drumline(interpreter: Interpreter, environ: Mapping[str, str]) -> bool:
 
 
 def require_interpreter(interpreter: Interpreter, commands: Iterable[tuple[str, ...]]) -> None:
-    """Raise InputError if this Python is gone, unless every command names its program by an absolute path."""
+    """Raise InputError if this Python no longer exists, unless every command has an absolute path of its program."""
     if not _is_gone(interpreter.path) or all(os.path.isabs(argv[0]) for argv in commands):  # noqa: PTH117
         return
     raise InputError(
@@ -68,7 +68,7 @@ def require_interpreter(interpreter: Interpreter, commands: Iterable[tuple[str, 
 
 
 def _is_gone(path: str) -> bool:
-    """Return whether the file does not exist; one that this user may not read counts as existing."""
+    """Return whether the file does not exist; False for a file in a folder that this user cannot read."""
     try:
         os.stat(path)  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
@@ -79,7 +79,7 @@ def _is_gone(path: str) -> bool:
 
 
 def _search_path(environ: Mapping[str, str], own: str) -> str:
-    """Return PATH as the shell has it: `uv tool run` puts drumline's own folder in front."""
+    """Return PATH as in the user's shell: without drumline's own folder, which `uv tool run` adds to its front."""
     path = environ.get("PATH", os.defpath)
     prefix = Path(own).parent.parent
     if "UV" not in environ or Path(environ.get("VIRTUAL_ENV", "")) == prefix:
@@ -97,7 +97,7 @@ def _describe(python: str, environ: Mapping[str, str]) -> str:
 
 
 def _is_default(python: str, base: str) -> bool:
-    """Return whether this is the system's Python, and no environment."""
+    """Return whether this Python is in no environment: the system's, a version manager's, or drumline's `base`."""
     folder = Path(python).parent
     if (folder.parent / "pyvenv.cfg").is_file() or (folder.parent / "conda-meta").is_dir():
         return False

@@ -1,4 +1,4 @@
-"""asyncio's loop by the clock of this machine."""
+"""asyncio's event loop with the clock of keepers and journal."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from drumline.runtime import keeper
 
 
 class BootClockLoop(asyncio.SelectorEventLoop):
-    """asyncio's own loop; its time is the clock of every keeper, so that timers and journal agree across suspends."""
+    """asyncio's own loop, with the clock that keepers use, which also runs while the machine is suspended."""
 
     def time(self) -> float:
-        """Return the seconds since this machine was booted, sleep included."""
+        """Return the seconds since this machine was booted, including the time for which it was suspended."""
         return keeper.now()

@@ -22,10 +22,10 @@ from drumline.runtime.keeper import boot_id, now
 
 
 class End(Record):
-    """How an incarnation ended, and when, by the clock since boot."""
+    """How an incarnation ended, and when."""
 
     exit: Exit
-    at_seconds: float
+    at_seconds: float  # since the boot of this machine
     has_started: bool
 
 
@@ -47,7 +47,7 @@ def note_end(folder: Path, end: End) -> None:
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """Return all records of a trace, merged; incomplete lines are ignored."""
+    """Return all records of a trace, merged into one; incomplete lines are ignored."""
     known: dict[str, Any] = {}
     with suppress(FileNotFoundError):
         for line in (folder / TRACE).read_bytes().split(b"\n")[:-1]:
@@ -57,7 +57,7 @@ def read_notes(folder: Path) -> dict[str, Any]:
 
 
 def read_end(folder: Path) -> End | None:
-    """Return the recorded end of an incarnation; None if there is none that can be read."""
+    """Return the recorded end of an incarnation; None if there is none or it cannot be read."""
     known = read_notes(folder)
     if "over" not in known:
         return None

@@ -1,6 +1,6 @@
-"""The interface of an engine's module `options`: its block of the spec, and its part of a plan.
+"""The interface of an engine's module `options`: the engine's block of the spec, and its part of a plan.
 
-Nothing else reads that block, or the engine's options in a plan.
+Only the engine's own package reads this block, and the engine's options in a plan.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from drumline.spec.types import Spec
 
 
 class Flag(Record):
-    """An option of the command line that sets something for an engine, instead of its block of the spec."""
+    """An option of the command line that replaces a key in an engine's block of the spec."""
 
     name: str
     metavar: str
     help: str
     used_for: str  # in messages: `--context is for clusters`
-    chooses: bool = False  # without `--on`, it chooses the engine
+    chooses: bool = False  # without `--on`, this option chooses the engine
     letter: str | None = None
 
 
 class LaunchInput(Record):
-    """What the launching command adds to a spec."""
+    """The values that the launching command adds to a spec."""
 
     flags: Mapping[str, str] = MappingProxyType({})  # the engine's flags on the command line, by name
     directory: str = "."  # of the spec

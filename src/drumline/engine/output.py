@@ -1,4 +1,4 @@
-"""Access to the output of a run: inspect, copy, remove."""
+"""Interfaces for the output and the volumes of a run: inspect, copy, remove."""
 
 from __future__ import annotations
 
@@ -15,18 +15,24 @@ class Volume(Record):
 
     name: str
     kind: str  # as in `deleted the claim …`
-    words: str  # what a user should know before it is deleted
+    words: str  # a description for a user who is about to delete it
 
 
 class Output(Protocol):
     """The output of one run. Paths are relative to its OUTPUT_DIR, or absolute on the machine of the replicas."""
 
     def run_command(self, argv: Sequence[str]) -> int:
-        """Run a command in the output folder, a shell by default; return its exit code. Raise EngineError."""
+        """Run a command in the output folder, a shell by default; return its exit code.
+
+        Raise EngineError if the command cannot be started.
+        """
         ...
 
     def fetch(self, path: str, into: Path) -> Sequence[str]:
-        """Copy a file or folder to this machine, as `cp -r` would, and return warnings; raise NotFoundError."""
+        """Copy a file or folder to this machine, as `cp -r` would; return warnings.
+
+        Raise NotFoundError if the path does not exist.
+        """
         ...
 
     def put(self, source: Path, path: str) -> None:
@@ -42,7 +48,7 @@ class Volumes(Protocol):
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Delete these with their content; return when they are deleted."""
+        """Delete the volumes of these names with their content; return when they are deleted."""
         ...
 
 

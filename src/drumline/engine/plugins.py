@@ -1,6 +1,6 @@
-"""Engines of other packages: their entry points `drumline.engines`.
+"""Engines of other packages, found by their entry points in the group `drumline.engines`.
 
-`importlib.metadata` would find them too, but costs every supervisor 7 MB.
+`importlib.metadata` would find them too, but needs 7 MB of memory in every supervisor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Plugin(Record):
 
 
 def find_plugins(path: Iterable[str]) -> list[Plugin]:
-    """Return the engines that are installed in these folders; of a distribution that is installed twice, the first."""
+    """Return the engines of the distributions in these folders; if one is installed twice, of its first copy."""
     found: list[Plugin] = []
     for folder in dict.fromkeys(path):
         known = {each.distribution for each in found}

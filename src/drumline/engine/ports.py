@@ -1,8 +1,9 @@
 """Claimed ports: while a process holds the claim, no other process of this machine gets the port by accident.
 
-A claim is two sockets. An abstract one, named after the port, excludes other drumline processes of any user. A bound
-one that does not listen excludes the kernel and other programs, and yet the claimed server can bind the port, since
-servers set SO_REUSEADDR or SO_REUSEPORT. Both can be inherited by the process that the claim is for.
+A claim is two sockets. An abstract one, named after the port, prevents claims by other drumline processes of any user.
+One that is bound to the port and does not listen prevents its use by the kernel and other programs; the server for
+which the port was claimed can still bind it, since servers set SO_REUSEADDR or SO_REUSEPORT. That process can inherit
+both sockets.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from drumline.errors import EngineError
 
 
 class PortClaim:
-    """A claimed port, until `close`."""
+    """A claimed port; the claim ends when all processes that have its descriptors have closed them."""
 
     def __init__(self, port: int, sockets: tuple[socket.socket, ...]) -> None:
         self.port = port
@@ -23,17 +24,17 @@ class PortClaim:
 
     @property
     def descriptors(self) -> tuple[int, ...]:
-        """Return the descriptors that keep the claim."""
+        """Return the descriptors that hold the claim."""
         return tuple(each.fileno() for each in self._sockets)
 
     def close(self) -> None:
-        """Close this process's copies."""
+        """Close this process's descriptors of the claim."""
         for each in self._sockets:
             each.close()
 
 
 def claim_port(port: int) -> PortClaim | None:
-    """Claim a port; return None if it is taken. Raise EngineError if there are no descriptors left for claims."""
+    """Claim a port; return None if it is taken. Raise EngineError if this process cannot open more descriptors."""
     try:
         name = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -57,7 +58,10 @@ def claim_port(port: int) -> PortClaim | None:
 
 
 def _is_served(port: int) -> bool:
-    """Return whether a server has the port; only a bind without options finds servers that share their port."""
+    """Return whether a server has the port.
+
+    It is found by a bind without options, which fails even for servers that allow others to share their port.
+    """
     for family, address in ((socket.AF_INET, ""), (socket.AF_INET6, "::")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as probe:

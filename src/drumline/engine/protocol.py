@@ -22,7 +22,7 @@ class Capacity(Record):
 
 
 class MustWait(Exception):  # noqa: N818
-    """The run has to wait for resources; the message states which."""
+    """The run has to wait for resources; the message names them."""
 
 
 class Interpreter(Record):
@@ -46,49 +46,49 @@ class Site(Record):
     directory: Path  # of the spec; relative paths in it start here
     home: Path
     cores: int
-    python_dir: str | None = None  # added to the front of PATH if `python` would be another one
-    capacity: Capacity | None = None  # None: the engine finds out when it is needed
-    cache: Path | None = None  # for files that can be made again, shared by all homes of a user
-    python: Interpreter | None = None  # what `python` means; None is drumline's own
-    warm: Path | None = None  # the folder of its warm processes, where homes are shared by machines; None is the home
-    next_supervisor: tuple[str, ...] = ()  # the command by which a keeper of this machine starts the run's next one
+    python_dir: str | None = None  # added to the front of PATH if `python` on PATH would be another one
+    capacity: Capacity | None = None  # None: the engine measures it when it is needed
+    cache: Path | None = None  # the folder for files that can be made again, shared by all homes of a user
+    python: Interpreter | None = None  # the meaning of `python` in commands; None: drumline's own
+    warm: Path | None = None  # the folder of warm processes, if machines share the home; None: in the home
+    next_supervisor: tuple[str, ...] = ()  # the command by which a keeper starts the next supervisor of the run
 
 
 class Capabilities(Record):
-    """What differs between engines, as data."""
+    """The differences between engines, as data."""
 
-    forms: tuple[str, ...]  # of `render`, the default first
-    dates_logs: bool = False  # it knows the time of each log line, and writes the marks itself
+    forms: tuple[str, ...]  # the output forms of `render`, the default first
+    dates_logs: bool = False  # the engine receives the time of each log line, and writes the time marks itself
 
 
 ReportEvent = Callable[[Event], None]
 
 
 class Problem(Record):
-    """A reason why a plan cannot be started on an engine; a warning prevents nothing."""
+    """A reason why a plan cannot be started on an engine; with `is_warning`, it can still be started."""
 
     message: str
     is_warning: bool = False
 
 
 class Placed(Record):
-    """Where each replica of an attempt can be reached, and warnings about that."""
+    """The placement of an attempt, and warnings about it."""
 
     places: Placement
     warnings: tuple[str, ...] = ()
 
 
 class Engine(Protocol):
-    """Runs replicas; has no state, and blocks only briefly."""
+    """Runs replicas; has no state, and its methods block only briefly."""
 
     capabilities: Capabilities
 
     async def place(self, plan: Plan) -> Placement:
-        """Return where each replica could be reached, and claim nothing; raise InputError if the plan cannot fit."""
+        """Return the expected place of each replica without claiming it; raise InputError if the plan cannot fit."""
         ...
 
     def problems(self, plan: Plan, launches: Sequence[Launch]) -> Iterator[Problem]:
-        """Yield why these cannot be started, and warnings."""
+        """Yield reasons why these launches cannot be started, and warnings."""
         ...
 
     def render(self, plan: Plan, launches: Sequence[Launch], form: str) -> str:
@@ -106,37 +106,38 @@ class Engine(Protocol):
 class Session(Protocol):
     """One run on an engine, inside its supervisor.
 
-    No method blocks the loop: what takes long is awaited. All methods may be called again with the same arguments; a
-    start that waits may be cancelled and repeated.
+    No method blocks the loop: long operations are awaited. All methods may be called again with the same arguments; a
+    `start` that is still awaited may be cancelled and repeated.
     """
 
     def events(self) -> AsyncIterator[Event]:
-        """Return everything that happens to the run's replicas, in its order, for one reader.
+        """Return the events of the run's replicas in their order, for one reader.
 
-        Each start and each end is reported once. Incarnations of an earlier session are reported if `start` or `stop`
-        names them, ends that occurred meanwhile in their order.
+        Each start and each end is reported once. Incarnations of an earlier session are reported once `start` or `stop`
+        has named them; ends since that session are reported in their order.
         """
         ...
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Claim what the plan asks for, and return where each replica is reached; raise InputError if it cannot fit.
+        """Claim the resources of a plan, and return the place of each replica; raise InputError if it cannot fit.
 
-        `keep` are the addresses of an attempt that has already begun. Raise MustWait while other runs hold the
-        resources; the event RoomFound follows when they are free.
+        `keep` are the addresses of an attempt that has already begun. Raise MustWait while other runs have the
+        resources; the event RoomFound is reported when they are free.
         """
         ...
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Start those that have not been started before, and return; their starts and ends are reported.
+        """Start the replicas that have not been started before; their starts and ends are reported as events.
 
-        Claims of a placement that no start uses are released. Raise EngineError if one cannot be started.
+        Claims of the placement that these launches do not use are released. Raise EngineError if a replica cannot be
+        started.
         """
         ...
 
     async def stop(self, incarnations: Sequence[Incarnation], *, grace_seconds: float) -> None:
-        """Begin to stop these, with this grace; each end is reported, also of those that never started.
+        """Begin to stop these incarnations, with this grace; the end of each is reported, even if it never started.
 
-        Those that had ended before are reported as they ended. A second stop without grace shortens the first.
+        An incarnation that has ended already is reported with that end. A second stop without grace shortens the first.
         """
         ...
 

@@ -28,12 +28,12 @@ _HIDDEN = ("fake",)  # trains nothing: only a plan can name it
 
 
 def engine_names() -> tuple[str, ...]:
-    """Return the engines that a spec or `--on` can name, drumline's own first."""
+    """Return the names of the engines that a spec or `--on` can name, drumline's own first."""
     return (*(name for name in BUILT_IN if name not in _HIDDEN), *_plugins())
 
 
 def engine_options() -> Mapping[str, EngineOptions]:
-    """Return the options module of each of these engines."""
+    """Return the options module of each engine that a spec can name."""
     return {name: find_options(name) for name in engine_names()}
 
 
@@ -48,7 +48,7 @@ def open_engine(name: str, site: Site) -> Engine:
 
 
 def import_session() -> None:
-    """Import the session of the engine that most runs use."""
+    """Import the session of the local engine, which most runs use."""
     import_module(BUILT_IN["local"]).import_session()
 
 
@@ -74,7 +74,7 @@ def _plugins() -> Mapping[str, Plugin]:
 
 
 def _import(name: str, module: str, needs: str = "Options") -> Any:
-    """Import a module of an engine, which has to define this name."""
+    """Import a module of an engine; raise EngineError if a plug-in's module does not define `needs`."""
     if name in BUILT_IN:
         return import_module(f"{BUILT_IN[name]}{module}")
     if name not in _plugins():

@@ -19,7 +19,7 @@ class Tasks:
         self.is_open = True
 
     def begin(self, work: Work) -> asyncio.Task[None]:
-        """Run this as a task; cancel the returned task to end it."""
+        """Run a coroutine as a task, and return the task."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._end)
@@ -31,7 +31,7 @@ class Tasks:
             task.result()
 
     async def close(self) -> None:
-        """Cancel all tasks; return when they have ended, and the generators that they left open are closed."""
+        """Cancel all tasks; return when they have ended and the asynchronous generators in them are closed."""
         self.is_open = False
         ours = self._tasks - {asyncio.current_task()}
         others = asyncio.all_tasks() - ours
@@ -39,11 +39,11 @@ class Tasks:
             task.cancel()
         await _wait(ours)
         for _ in range(2):
-            await asyncio.sleep(0)  # an open generator is closed by its own task, which starts now
+            await asyncio.sleep(0)  # the loop closes an open generator in a task of its own, which starts now
         await _wait(asyncio.all_tasks() - others)
 
 
 async def _wait(tasks: Collection[asyncio.Task[Any]]) -> None:
-    """Wait for these to end, for a limited time, since one may hang."""
+    """Wait until these tasks have ended, for `_CLOSE_SECONDS` at most, since one may hang."""
     if tasks:
         await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)

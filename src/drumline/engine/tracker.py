@@ -1,7 +1,7 @@
-"""The incarnations of one run's replicas, on every engine: starts and ends are reported once, and ends in their order.
+"""Track the incarnations of one run's replicas, for all engines: report each start and end once, and ends in order.
 
-An end is recorded before it is reported, so that the next supervisor reports the same one: by the tracker, or by the
-replica's keeper.
+The tracker or the replica's keeper records an end before it is reported, so that the next supervisor reports the same
+end.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ LONGEST_HOLD_SECONDS = 60.0
 
 
 class Tracked:
-    """One incarnation, and what was reported about it; engines add their own data, and how its end is recorded."""
+    """One incarnation, and which of its events were reported; engines add data, and how its end is recorded."""
 
-    note = ""  # of its start, if only its end is known
+    note = ""  # for the report of its start, if only its end is known
 
     def __init__(self, incarnation: Incarnation, folder: Path) -> None:
         self.id = incarnation
         self.folder = folder
-        self.is_asked = False  # a start or a stop has named it: it is reported
-        self.has_started = False  # it was reported
-        self.end: End | None = None  # as far as known; it may not be reported yet
-        self.is_over = False  # the end was reported
-        self.is_recorded = False  # the end, by an earlier supervisor
+        self.is_asked = False  # `start` or `stop` of a session has named it, so that its events are reported
+        self.has_started = False  # its start was reported
+        self.end: End | None = None  # its end, if known; perhaps not reported yet
+        self.is_over = False  # its end was reported
+        self.is_recorded = False  # an earlier supervisor has recorded its end
         self.is_complete = False  # its whole log is on this machine
         self._is_read = False
         self._is_measured = False
@@ -52,7 +52,7 @@ class Tracked:
         return [ReplicaStarted(self.id.replica, self.id.attempt, self.id.incarnation, note=self.note)]
 
     def read_end(self) -> End | None:
-        """Return the end that an earlier supervisor has recorded; None if it has not."""
+        """Return the end that an earlier supervisor has recorded; None if there is none."""
         return read_end(self.folder)
 
     def record_end(self, end: End) -> None:
@@ -60,14 +60,14 @@ class Tracked:
         note_end(self.folder, end)
 
     def take_measured(self) -> bool:
-        """Return whether it is to be measured: while it runs, and once after its end."""
+        """Return whether its usage has to be measured now: while it runs, and once after its end."""
         if not self.has_started or self._is_measured:
             return False
         self._is_measured = self.is_over
         return True
 
     def take_folder(self) -> Path | None:
-        """Return its folder, for as long as it runs and once after its end; else None."""
+        """Return its folder while it runs, and once after its end; None after that."""
         if self._is_read:
             return None
         self._is_read = self.is_over
@@ -78,7 +78,7 @@ T = TypeVar("T", bound=Tracked)
 
 
 class ReplicaTracker(Generic[T]):
-    """Knows the incarnations of one run, and reports those that a start or a stop has named."""
+    """Stores the incarnations of one run, and reports events of those that a start or a stop has named."""
 
     def __init__(
         self, run_dir: Path, make: Callable[[Incarnation, Path], T], loop: AbstractEventLoop, report: ReportEvent
@@ -97,17 +97,20 @@ class ReplicaTracker(Generic[T]):
         return iter([*self._tracked.values()])
 
     def get(self, incarnation: Incarnation) -> T | None:
-        """Return a known incarnation; None if it is not known."""
+        """Return the data of an incarnation; None if `find` has not created it."""
         return self._tracked.get(incarnation)
 
     def find(self, incarnation: Incarnation) -> T:
-        """Return an incarnation, which is known from now on."""
+        """Return the data of an incarnation; create it if there is none yet."""
         if incarnation not in self._tracked:
             self._tracked[incarnation] = self._make(incarnation, self._run_dir / incarnation.folder)
         return self._tracked[incarnation]
 
     def ask(self, incarnations: Iterable[Incarnation]) -> list[T]:
-        """Report these from now on, first the ends that an earlier supervisor has recorded; return them."""
+        """Report events of these incarnations from now on, first the ends that an earlier supervisor has recorded.
+
+        Return the data of these incarnations.
+        """
         found = [self.find(each) for each in incarnations]
         for each in found:
             if not each.is_asked:
@@ -129,7 +132,7 @@ class ReplicaTracker(Generic[T]):
             self._report_ends()
 
     def start(self, tracked: T, event: ReplicaStarted | None = None) -> bool:
-        """Report a start, by this event if it is given; return False if it was reported before or is too late."""
+        """Report a start, with this event if there is one; return False if it is too late or was reported before."""
         if tracked.has_started or tracked.is_over or (tracked.end and not tracked.end.has_started):
             return False
         tracked.has_started = True
@@ -138,7 +141,7 @@ class ReplicaTracker(Generic[T]):
         return True
 
     def end(self, tracked: T, end: End, *, is_complete: bool = True) -> None:
-        """Report an end once; if it is not complete yet, after `complete`."""
+        """Report the first end of an incarnation; if its log is not complete yet, after `complete` was called."""
         if tracked.end is None:
             tracked.end, tracked.is_complete = end, is_complete
             self._add(tracked)
@@ -147,17 +150,20 @@ class ReplicaTracker(Generic[T]):
                 self._loop.call_later(LONGEST_HOLD_SECONDS, self._report_overdue, tracked)
 
     def complete(self, tracked: T) -> None:
-        """Report an end: the whole log of the replica is on this machine."""
+        """Record that the whole log of an incarnation is on this machine, so that its end can be reported."""
         tracked.is_complete = True
         self._report_ends()
 
     def hold(self, source: str) -> int:
-        """Hold ends back until this source is released: it may know of earlier ones. Return the number of the hold."""
+        """Hold reports of ends back until this source is released: it may still report an earlier end.
+
+        Return the number of the hold, for `release`.
+        """
         number = self._holds[source] = next(self._numbers)
         return number
 
     def release(self, source: str, number: int) -> None:
-        """Hold nothing back for this source, unless it was held again since."""
+        """Release this hold of a source; nothing changes if the source was held again since."""
         if self._holds.get(source) == number:
             del self._holds[source]
             self._report_ends()
@@ -167,7 +173,7 @@ class ReplicaTracker(Generic[T]):
         return self._holds.get(source) == number
 
     def traces(self) -> Iterator[Path]:
-        """Yield the folders of all that run, and of those that ended since the last call."""
+        """Yield the folders of all running incarnations, and of those that have ended since the last call."""
         for each in self:
             if each.is_asked and (folder := each.take_folder()):
                 yield folder

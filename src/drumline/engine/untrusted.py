@@ -1,7 +1,7 @@
 """Read data from another machine: within limits and into types, or raise ValueError.
 
-Everything that comes from a host passes through `load_json`, so that later code can rely on this: no
-number is NaN, infinite or too large for a file format, and every string can be written as UTF-8.
+All data from a host passes through `load_json`. After it, no number is NaN, infinite or too large for a file format,
+and every string can be written as UTF-8.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ T = TypeVar("T")
 
 TEXT_CHARS = 2000  # of a message that is shown
 _PATH_CHARS = 4096
-MOST_VALUES = 1 << 19  # each takes tens of bytes of memory, and as few as two in a message
+MOST_VALUES = 1 << 19  # in a message; a value may take two bytes in it, and tens of bytes in memory
 _DEPTH = 32
 _INTEGERS = 1 << 63
-_LATEST = 1e11  # seconds; nothing else that is measured is larger and not a whole number
+_LATEST = 1e11  # seconds since 1970; no other fraction in a message is larger
 _SURROGATES = re.compile("[\ud800-\udfff]")
-# The other surrogates stand for bytes of names that are not UTF-8.
+# All surrogates except those by which `os.fsdecode` represents bytes that are not UTF-8.
 _NOT_OF_NAMES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 
 
 def load_json(data: bytes, *, most_values: int = MOST_VALUES, signed: bool = False, names: bool = False) -> Any:
     """Parse JSON; raise ValueError if it is damaged, too deep, or has too many values or numbers out of range.
 
-    Numbers are not negative unless they may be `signed`. Lone surrogates are replaced. If strings may be `names` of
-    files, those that `os.fsdecode` uses stay, and others are refused.
+    Negative numbers are refused unless `signed`. Lone surrogates are replaced; with `names`, strings may be names of
+    files: the surrogates of `os.fsdecode` stay, and others are refused.
     """
     if data.count(b",") + data.count(b"[") + data.count(b"{") > most_values:
         raise ValueError("too many values")
@@ -43,7 +43,7 @@ def load_json(data: bytes, *, most_values: int = MOST_VALUES, signed: bool = Fal
 
 
 def load_record(kind: type[T], data: Any) -> T:
-    """Build a record from a result of `load_json`; raise ValueError for anything that is not exactly one."""
+    """Build a record from a result of `load_json`; raise ValueError if it does not match this type."""
     try:
         return from_data(kind, data)
     except (TypeError, ValueError) as error:
@@ -57,7 +57,7 @@ def clean_text(text: str, most_chars: int = TEXT_CHARS) -> str:
 
 
 def last_line(text: str) -> str:
-    """Return the last line of a command's stderr."""
+    """Return the last line of a command's stderr, "no message" if it is empty."""
     lines = text.strip().splitlines()
     return clean_text(lines[-1].strip()) if lines else "no message"
 

@@ -9,7 +9,7 @@ from drumline.record import Record
 
 
 class WarmProcess(Record):
-    """A warm process: its interpreter, what it has imported, since when, and for how many replicas."""
+    """The state of a warm process."""
 
     key: str
     pid: int
@@ -17,21 +17,21 @@ class WarmProcess(Record):
     modules: tuple[str, ...]  # in addition to the framework
     python: str
     began: float  # seconds since 1970
-    replicas: int  # that were forked from it
-    runs: int  # that use it now
+    replicas: int  # the number of replicas that were forked from it
+    runs: int  # the number of runs that use it now
     keep_seconds: float
-    unfit: str  # why no replica is forked from it
+    unfit: str  # why no replica is forked from it; "" if replicas can be
     memory_bytes: int | None
-    ready: bool = True  # it has imported all
+    ready: bool = True  # it has imported the framework and all modules
 
 
 class WarmPool(Protocol):
     """The warm processes that an engine keeps for a user."""
 
     def processes(self) -> Sequence[WarmProcess]:
-        """Return all, including those that are starting."""
+        """Return all warm processes, including those that are starting."""
         ...
 
     def stop(self, keys: Sequence[str]) -> int:
-        """End these, or all, and return how many there were; replicas continue."""
+        """End the warm processes with these keys, or all, and return their number; replicas continue."""
         ...

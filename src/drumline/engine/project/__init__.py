@@ -1,1 +1,1 @@
-"""The project's folder as engines send it: its files, their order and their bytes."""
+"""The project's folder as engines send it: which files, in which order, with which bytes."""

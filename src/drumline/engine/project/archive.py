@@ -23,13 +23,13 @@ class Member(Record):
 
 
 def project_members(directory: Path, tree: Tree, warnings: list[str]) -> Iterator[Member]:
-    """Yield the files of a project that still exist; add a warning for each that changes meanwhile."""
+    """Yield the entries of a project that still exist; add a warning for each file that changes while it is read."""
     for entry in tree.entries:
         if entry.kind != "file":
             yield Member(entry)
         elif found := read_file(directory, entry):
-            data, still = found
-            if not still:
+            data, is_unchanged = found
+            if not is_unchanged:
                 warnings.append(
                     f"{printable(entry.path)} changes while it is packed; one consistent state of it is sent"
                 )
@@ -48,7 +48,7 @@ def runtime_members() -> Iterator[Member]:
 
 
 def make_archive(members: Iterable[Member]) -> bytes:
-    """Return a tar file that busybox and Python read: GNU's long names, and names as their bytes."""
+    """Return a tar file that busybox and Python can read: with GNU's long names, and names as raw bytes."""
     whole = io.BytesIO()
     with tarfile.open(
         fileobj=whole, mode="w", format=tarfile.GNU_FORMAT, encoding="utf-8", errors="surrogateescape"
@@ -68,5 +68,5 @@ def make_archive(members: Iterable[Member]) -> bytes:
 
 
 def compress(archive: bytes) -> bytes:
-    """Return data compressed by gzip, without the time."""
+    """Return data compressed by gzip, without a time, so that the same data gives the same bytes."""
     return gzip.compress(archive, compresslevel=6, mtime=0)

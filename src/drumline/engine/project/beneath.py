@@ -42,13 +42,13 @@ def require_short(path: str) -> None:
     File systems allow such paths, but Python's functions for trees are recursive and system calls refuse long paths.
     """
     if path.count("/") >= _MOST_NAMES or len(os.fsencode(path)) > _MOST_PATH_BYTES:
-        raise OutsideError(f"{path[:100]!r}… is a path with too many or too long names")
+        raise OutsideError(f"{path[:100]!r}… is a path that is too deep or too long")
 
 
 def stays_beneath(path: str, target: str) -> bool:
-    """Return whether a link at this path cannot lead out of the folder, together with other links of this kind.
+    """Return whether a link at this path with this target cannot lead out of the folder, even through other such links.
 
-    `..` is allowed at the beginning of the target only: after a name that is itself a link it leads somewhere else.
+    `..` is allowed only at the beginning of the target: after the name of another link it could lead anywhere.
     """
     if not target or "\0" in target or target.startswith("/"):
         return False
@@ -79,7 +79,7 @@ class Beneath:
         os.close(self._root)
 
     def make_folder(self, path: str) -> None:
-        """Make a folder and its parents; a file or link in its place is removed, one in place of a parent is not."""
+        """Make a folder and its parents; replace a file or link at this path, and raise OSError for one above it."""
         names = split(path)
         try:
             self._make_last(names)
@@ -130,7 +130,7 @@ class Beneath:
             os.symlink(target, name, dir_fd=parent)
 
     def move(self, path: str, target: Beneath, target_path: str) -> None:
-        """Move a file or link to a path beneath a folder; replace an existing path, even a folder with content."""
+        """Move a file or link to `target_path` beneath `target`; replace whatever exists there, even a full folder."""
         with target._parent(split(target_path)) as (new, name), self._parent(split(path)) as (old, source_name):
             if _kind(name, new) == stat.S_IFDIR:
                 shutil.rmtree(name, dir_fd=new)
@@ -157,7 +157,7 @@ class Beneath:
                 os.unlink(name, dir_fd=parent)
 
     def walk(self, path: str = "") -> Iterator[tuple[str, os.stat_result]]:
-        """Yield the content of the folder, or of one beneath it, each folder before its content."""
+        """Yield path and status of all content of the folder, or of one beneath it; folders before their content."""
         todo = [path]
         while todo:
             at = todo.pop()

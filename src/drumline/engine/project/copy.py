@@ -1,4 +1,4 @@
-"""Copy files and folders on this machine, as `cp -r` does, also those that an untrusted host or pod has sent."""
+"""Copy files and folders on this machine, as `cp -r` does; the source may come from an untrusted host or pod."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _PIECE_BYTES = 1 << 20
 
 
 def copy(source: Path, target: Path, *, trusted: bool) -> tuple[str, ...]:
-    """Copy a file or folder into a folder that exists, else under this name; return the paths that were left out.
+    """Copy a file or folder into `target` if that is a folder, else to this path; return the paths that were left out.
 
     Links within a folder are copied as links, and links in the target are not followed. Unless the source is `trusted`,
-    links that lead out of it are left out, and a source that is itself a link is refused. Devices, sockets and pipes
-    are left out. Raise EngineError if it cannot be read or written.
+    links that lead out of it are left out, and InputError is raised for a source that is itself a link. Devices,
+    sockets and pipes are left out. Raise EngineError if the source cannot be read or the target cannot be written.
     """
     source = source if source.is_symlink() else source.resolve()
     if source.is_symlink() and not trusted:
@@ -41,7 +41,7 @@ def copy(source: Path, target: Path, *, trusted: bool) -> tuple[str, ...]:
 
 def refuse_link(name: str) -> InputError:
     """Return the error for a requested path that is a link."""
-    return InputError(f"{name} is a symbolic link, and is not copied", hint="copy the file or folder it leads to")
+    return InputError(f"{name} is a symbolic link, and is not copied", hint="copy the file or folder that it leads to")
 
 
 def _copy_one(old: Beneath, new: Beneath, path: str, known: os.stat_result, *, trusted: bool) -> bool:

@@ -1,4 +1,4 @@
-"""Folders in a project's folder that are not part of it."""
+"""Folders in a project's folder that are not part of the project."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from drumline.plan.types import Plan
 
 
 def excluded_folders(plan: Plan, site: Site) -> list[Path]:
-    """Return the folders that runs write: their output on this machine, and drumline's home."""
+    """Return the folders into which runs write: output and checkpoints on this machine, and drumline's home."""
     named = [path for path in (plan.output, plan.checkpoint) if path and Path(path) != Path()]
     return [*(site.directory / path for path in named), site.home]

@@ -19,19 +19,19 @@ class Rule(Record):
     """One line of an ignore file."""
 
     pattern: re.Pattern[bytes]
-    keeps: bool  # it began with `!`
-    only_folders: bool
+    keeps: bool  # the line begins with `!`
+    only_folders: bool  # the line ends with `/`
     anchored: bool  # matches the path relative to the file's folder; else only the last name
 
 
 class Rules(Record):
-    """The rules of one ignore file, and its folder; paths are relative to the walk's root, folders end with `/`."""
+    """The rules of one ignore file, and its folder."""
 
-    base: bytes  # its folder: empty, or with a `/` at its end
+    base: bytes  # the folder of the file, relative to the root of the walk: empty, or with a `/` at its end
     rules: tuple[Rule, ...]
 
     def verdict(self, path: bytes, *, folder: bool) -> bool | None:
-        """Return whether the file ignores this path; None if no line matches. The last line that matches counts."""
+        """Return whether the file ignores this path, by its last line that matches; None if no line matches."""
         inner = path[len(self.base) :]
         name = inner.rpartition(b"/")[2]
         for rule in reversed(self.rules):
@@ -43,12 +43,12 @@ class Rules(Record):
 
 
 def read_rules(text: bytes, base: bytes = b"") -> Rules:
-    """Read an ignore file; lines that git ignores are ignored."""
+    """Return the rules in the text of an ignore file; comments and empty lines have none."""
     return Rules(base, tuple(_rules(text)))
 
 
 def is_ignored(files: tuple[Rules, ...], path: bytes, *, folder: bool) -> bool:
-    """Return whether the first of these files with a rule for a path ignores it. Ignored folders are not read."""
+    """Return whether a path is ignored, by the first of these files that has a rule for it."""
     verdicts = (each.verdict(path, folder=folder) for each in files)
     return next((verdict for verdict in verdicts if verdict is not None), False)
 
@@ -75,7 +75,7 @@ def _trimmed(line: bytes) -> bytes:
 
 
 def _compiled(glob: bytes) -> re.Pattern[bytes]:
-    """Return a glob as a pattern that matches bytes as git does; an incomplete one never matches."""
+    """Return a glob as a regular expression that matches as git does; an incomplete glob never matches."""
     out, at = b"", 0
     while at < len(glob):
         char = glob[at : at + 1]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from drumline.engine.project.tree import Entry, Tree, printable
 from drumline.words import decimal_size
 
-_LARGEST = 5  # are named
+_LARGEST = 5  # the number of folders and files that are named
 
 
 def count_files(tree: Tree) -> int:
@@ -18,7 +18,7 @@ def count_files(tree: Tree) -> int:
 
 
 def size_bytes(tree: Tree) -> int:
-    """Return the size of all files."""
+    """Return the size of all files together."""
     return sum(entry.size_bytes for entry in tree.entries)
 
 
@@ -28,7 +28,10 @@ def list_largest(tree: Tree) -> str:
 
 
 def _largest(entries: Iterable[Entry]) -> list[tuple[str, int]]:
-    """Return the largest folders and files, none inside another; a folder, unless one child is nearly all of it."""
+    """Return the largest folders and files with their sizes, none inside another.
+
+    A folder of which one child has 90 % of the size is replaced by that child.
+    """
     sizes: Counter[str] = Counter()
     children: dict[str, set[str]] = {}
     for entry in entries:

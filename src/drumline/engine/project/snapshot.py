@@ -23,7 +23,7 @@ class Item(Record):
 
 
 class Snapshot:
-    """The files to send; one consistent state of a file that changes meanwhile is sent."""
+    """The entries of a folder to send; of a file that changes meanwhile, one consistent state is kept in memory."""
 
     def __init__(self, root: Path, tree: Tree) -> None:
         self._root = root
@@ -53,22 +53,22 @@ class Snapshot:
 
     @property
     def manifest(self) -> bytes:
-        """Return all entries by path, as the agent's `receive` reads them."""
+        """Return all entries by path as JSON, in the form that the agent's `receive` reads."""
         return json.dumps({path: _line(item) for path, item in self._items.items()}).encode()
 
     @property
     def name(self) -> str:
-        """Return a name that depends on the content only."""
+        """Return a name that depends only on the paths and contents: 16 hexadecimal digits."""
         lines = {path: _line(item)[:3] for path, item in self._items.items()}
         return hashlib.sha256(json.dumps(lines).encode()).hexdigest()[:16]
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Return the size of each content by its hash."""
+        """Return the size in bytes of each content by its hash."""
         return {item.digest: item.entry.size_bytes for item in self._items.values() if item.digest}
 
     def pieces(self, digest: str, most_bytes: int) -> Iterator[bytes]:
-        """Yield the content with this hash in pieces; fewer bytes if the file has changed."""
+        """Yield the content with this hash in pieces; fewer bytes if the file has become shorter or unreadable."""
         if digest in self._held:
             held = self._held[digest]
             yield from (held[at : at + most_bytes] for at in range(0, len(held) or 1, most_bytes))
@@ -105,7 +105,7 @@ class Snapshot:
 
 
 def take_snapshot(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Snapshot:
-    """Return a snapshot of a project, or without `rules` of a whole folder; raise InputError if it cannot be read."""
+    """Return a snapshot of a project; without `rules`, ignore files have no effect. Raise InputError if unreadable."""
     return Snapshot(root, walk_project(root, without=without, rules=rules))
 
 
@@ -115,7 +115,7 @@ def _line(item: Item) -> tuple[str, str, bool, int, int]:
 
 
 def _digest(root: Path, path: str) -> tuple[str, os.stat_result] | None:
-    """Return the hash of a file; None if it changes meanwhile, is gone, or cannot be read."""
+    """Return the hash and status of a file; None if it changes meanwhile, does not exist or cannot be read."""
     found = hashlib.sha256()
     try:
         with open_beneath(root, path) as file:
@@ -125,5 +125,5 @@ def _digest(root: Path, path: str) -> tuple[str, os.stat_result] | None:
             after = os.fstat(file.fileno())
     except OSError:
         return None
-    still = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
-    return (found.hexdigest(), after) if still else None
+    is_unchanged = (before.st_mtime_ns, before.st_size) == (after.st_mtime_ns, after.st_size)
+    return (found.hexdigest(), after) if is_unchanged else None

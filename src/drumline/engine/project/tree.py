@@ -21,7 +21,7 @@ _MOST_NAMED = 3  # paths in a warning
 
 
 class Entry(Record):
-    """A file, a folder or a link below the root; its name is that of the file system."""
+    """A file, a folder or a link below the root; its path is as `os.fsdecode` returns it."""
 
     path: str  # relative to the root
     kind: str  # "file", "folder" or "link"
@@ -38,9 +38,9 @@ class Tree(Record):
 
 
 def walk_project(root: Path, *, without: Collection[Path] = (), rules: bool = True) -> Tree:
-    """Find the files of a project, without ignored ones, version control, environments, and the folders in `without`.
+    """Return the files of a project: all except ignored ones, version control, environments, and those in `without`.
 
-    Raise InputError for a folder that cannot be read.
+    Without `rules`, ignore files have no effect. Raise InputError for a folder that cannot be read.
     """
     root = Path(os.path.realpath(root))
     walker = _Walker(root, {os.path.realpath(each) for each in without}, rules=rules)
@@ -49,7 +49,7 @@ def walk_project(root: Path, *, without: Collection[Path] = (), rules: bool = Tr
 
 
 def read_file(root: Path, entry: Entry, fstat: Callable[[int], os.stat_result] = os.fstat) -> tuple[bytes, bool] | None:
-    """Return the content of a file, and whether it was unchanged while it was read; None if it is gone."""
+    """Return the content of a file, and whether it was unchanged while it was read; None if it no longer exists."""
     data = b""
     for _ in range(_TRIES):
         try:
@@ -69,7 +69,7 @@ def read_file(root: Path, entry: Entry, fstat: Callable[[int], os.stat_result] =
 
 
 def open_beneath(root: Path, path: str) -> BinaryIO:
-    """Open a regular file of a folder to read it; links are not followed."""
+    """Open a regular file of a folder for reading, without following links; raise OSError if that is not possible."""
     with Beneath(root) as folder:
         return os.fdopen(folder.open(path, os.O_RDONLY), "rb")
 
@@ -89,7 +89,10 @@ class _Walker:
         yield from self._folder("", self._outer, ())
 
     def _folder(self, path: str, git: tuple[Rules, ...], own: tuple[Rules, ...]) -> Iterator[Entry]:
-        """Yield all entries below; the rules of the nearest ignore file come first, drumline's own rules last."""
+        """Yield all entries below a folder.
+
+        `git` are the rules of `.gitignore` files, `own` those of `.drumlineignore` files, each with the nearest first.
+        """
         here = self._root / path
         try:
             found = sorted(os.scandir(here), key=lambda each: each.name)
@@ -134,7 +137,10 @@ class _Walker:
         return Entry(path, "file", known.st_size, bool(known.st_mode & stat.S_IXUSR))
 
     def _link(self, path: str) -> Entry | None:
-        """Return a link within the project, relative, so that it is valid wherever the project is unpacked."""
+        """Return a link within the project as a relative one, which is valid wherever the project is unpacked.
+
+        Return None, with a warning, for a link that leads out of the project.
+        """
         target = os.readlink(self._root / path)
         folder = os.path.dirname(self._root / path)
         aim = os.path.normpath(os.path.join(folder, target))
@@ -154,7 +160,7 @@ def left_out_warning(paths: Sequence[str]) -> str:
 
 
 def printable(path: str) -> str:
-    """Return a path as text that can be printed; bytes that are not UTF-8 are escaped."""
+    """Return a path as valid Unicode; bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
