@@ -69,7 +69,7 @@ def is_ready(folder: str) -> bool:
 
 
 def use(folder: str) -> int | None:
-    """Return a descriptor that protects an environment from removal while it is open; None if none is complete."""
+    """Return a descriptor that protects an environment from removal while it is open; None if it is not complete."""
     for _ in range(20):
         if not is_ready(folder):
             return None

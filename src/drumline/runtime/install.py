@@ -129,7 +129,7 @@ def _run(
 def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | None) -> Sequence[str]:
     """Read the output of an installer until it ends, print its progress, and return the last lines."""
     assert process.stdout
-    began = said = time.monotonic()
+    began = printed_at = time.monotonic()
     last: deque[str] = deque(maxlen=_LAST_LINES)
     rest, news, found, last_news = b"", "", 0, purpose
     while True:
@@ -144,13 +144,13 @@ def _follow(process: subprocess.Popen[bytes], purpose: str, packages: Path | Non
                 last.extend([rest.decode(errors="replace")] if rest else [])
                 return last
         now = time.monotonic()
-        if now - said >= (_PRINT_SECONDS if news else _REPEAT_SECONDS):
+        if now - printed_at >= (_PRINT_SECONDS if news else _REPEAT_SECONDS):
             last_news, count = (
                 news or last_news,
                 f"{found} found, {_installed(packages)} installed; " if packages else "",
             )
             say(f"{now - began:.0f} s: {count}{'' if news else 'still: '}{last_news[:80]}")
-            said, news = now, ""
+            printed_at, news = now, ""
 
 
 def _installed(packages: Path) -> int:

@@ -1,8 +1,8 @@
 #!/bin/sh
 # digits, run 4: each replica with the environment that `drumline train` gives it.
 # Start every replica in a terminal of its own: sh THIS-FILE REPLICA
-# Their addresses are those of the private network that `drumline train` makes. By hand there is none:
-# leave out `network: private` to start replicas so.
+# The addresses are those of the private network that `drumline train` makes. This script makes none:
+# to start replicas by hand, leave out `network: private`.
 set -eu
 
 cd /

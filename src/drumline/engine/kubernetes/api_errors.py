@@ -52,7 +52,7 @@ class ApiLocation(Record):
 
 def refusal(status: int, answer: Mapping[str, Any], where: ApiLocation, what: str) -> RefusedError:
     """Return the error for a refused request; `answer` is the server's `Status` object, empty if it sent none."""
-    said = text(answer.get("message")) or f"HTTP {status}"
+    reported = text(answer.get("message")) or f"HTTP {status}"
     reason = text(answer.get("reason"))
     kind = mapping(answer.get("details")).get("kind")
     if status == 401:
@@ -60,18 +60,20 @@ def refusal(status: int, answer: Mapping[str, Any], where: ApiLocation, what: st
         return RefusedError(
             message, hint=f"log in again, and check with `{where.kubectl} auth whoami`", status=401, reason=reason
         )
-    if status == 403 and _QUOTA in said:
+    if status == 403 and _QUOTA in reported:
         hint = f"`{where.kubectl} describe quota -n {where.namespace}` shows it"
-        return RefusedError(f"the quota of the namespace `{where.namespace}` is used up: {said}", hint=hint, status=403)
+        return RefusedError(
+            f"the quota of the namespace `{where.namespace}` is used up: {reported}", hint=hint, status=403
+        )
     if status == 403:
-        return _forbidden(said, where)
+        return _forbidden(reported, where)
     if status == 404 and kind == "namespaces":
         return namespace_error(where)
     if status == 404 and not kind:
         message = f"the cluster at {where.server} does not support the request ({what})"
         hint = f"`{where.kubectl} api-resources` lists the supported kinds; an operator may be missing"
         return RefusedError(message, hint=hint, status=404, reason=reason)
-    return RefusedError(f"the cluster refused to {what}: {said}", status=status, reason=reason)
+    return RefusedError(f"the cluster refused to {what}: {reported}", status=status, reason=reason)
 
 
 def is_from_node(status: int, answer: Mapping[str, Any]) -> bool:
@@ -87,8 +89,8 @@ def namespace_error(where: ApiLocation) -> RefusedError:
     return RefusedError(message, hint=hint, status=404, reason="NotFound")
 
 
-def _forbidden(said: str, where: ApiLocation) -> RefusedError:
-    if found := _FORBIDDEN.search(said):
+def _forbidden(reported: str, where: ApiLocation) -> RefusedError:
+    if found := _FORBIDDEN.search(reported):
         user, verb, resource = found["user"], found["verb"], found["resource"]
         message = f"`{user}` may not {verb} {resource} in the namespace `{where.namespace}`"
         hint = (
@@ -96,4 +98,4 @@ def _forbidden(said: str, where: ApiLocation) -> RefusedError:
             f" `{where.kubectl} auth can-i {verb} {resource} -n {where.namespace}`"
         )
         return RefusedError(message, hint=hint, status=403, reason="Forbidden")
-    return RefusedError(f"the cluster forbids it: {said}", status=403, reason="Forbidden")
+    return RefusedError(f"the cluster forbids it: {reported}", status=403, reason="Forbidden")

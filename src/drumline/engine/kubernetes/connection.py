@@ -80,8 +80,8 @@ def unreachable(error: Exception, where: ApiLocation) -> EngineError:
     if "CERTIFICATE_VERIFY_FAILED" in str(error):
         message = f"the context `{where.context}` does not trust the certificate of {where.server}: {error}"
         return EngineError(message)
-    said = str(error) or type(error).__name__
-    message = f"the cluster at {where.server} (context `{where.context}`) cannot be reached: {said}"
+    reported = str(error) or type(error).__name__
+    message = f"the cluster at {where.server} (context `{where.context}`) cannot be reached: {reported}"
     return UnreachableError(message, hint=f"`{where.kubectl} version` tries it")
 
 

@@ -121,7 +121,7 @@ class ClusterOutput:
                 size = packed.tell()
                 packed.seek(0)
                 async with inspection_pod(api, self._plan) as pod:
-                    said = bytearray()
+                    printed = bytearray()
                     name = Path(os.path.abspath(source)).name  # noqa: PTH100
                     words = ["sh", "-c", _PUT, "sh", where, name, str(size)]
                     code = await execute(
@@ -129,12 +129,12 @@ class ClusterOutput:
                         pod,
                         CONTAINER,
                         words,
-                        stdout=_into(said),
-                        stderr=_into(said),
+                        stdout=_into(printed),
+                        stderr=_into(printed),
                         given=_chunks(packed),
                     )
                     if code:
-                        raise EngineError(f"cannot write {where}: {_last(said) or f'exit code {code}'}")
+                        raise EngineError(f"cannot write {where}: {_last(printed) or f'exit code {code}'}")
 
         self._request(send)
 
@@ -184,7 +184,7 @@ class ClusterOutput:
     async def _receive(self, api: Api, pod: str, where: str, scratch: Path) -> tuple[str, ...]:
         """Unpack what the pod sends, in a thread; return the names that are left out."""
         reading, writing = os.pipe()
-        said = bytearray()
+        printed = bytearray()
         loop = asyncio.get_running_loop()
 
         def extract() -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class ClusterOutput:
         extracting = loop.run_in_executor(None, extract)
         try:
             words = ["sh", "-c", _FETCH, "sh", where]
-            code = await execute(api, pod, CONTAINER, words, stdout=write, stderr=_into(said))
+            code = await execute(api, pod, CONTAINER, words, stdout=write, stderr=_into(printed))
         finally:
             os.close(writing)
             unpacked = (await asyncio.gather(extracting, return_exceptions=True))[0]
@@ -206,7 +206,7 @@ class ClusterOutput:
                 f"run {self._plan.run} has no {where}", hint=f"`drumline inspect {self._plan.run} ls` lists what it has"
             )
         if code:
-            raise EngineError(f"cannot read {where}: {_last(said) or f'exit code {code}'}")
+            raise EngineError(f"cannot read {where}: {_last(printed) or f'exit code {code}'}")
         if isinstance(unpacked, BaseException):
             raise EngineError(f"cannot unpack {where}: {unpacked}")
         return unpacked
@@ -269,6 +269,6 @@ async def _script() -> AsyncIterator[bytes]:
     yield b"\nexit\n"
 
 
-def _last(said: bytearray) -> str:
-    lines = said.decode(errors="replace").strip().splitlines()
+def _last(printed: bytearray) -> str:
+    lines = printed.decode(errors="replace").strip().splitlines()
     return text(lines[-1]) if lines else ""

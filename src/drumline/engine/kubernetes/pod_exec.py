@@ -91,8 +91,10 @@ async def _receive(session: AsyncWebSocketSession, stdout: Write, stderr: Write)
         try:
             data = await session.receive_bytes()
         except WebSocketDisconnect as gone:
-            said = text(gone.reason)
-            raise EngineError(f"the command ended without an exit status{f': {said}' if said else ''}") from None
+            reported = text(gone.reason)
+            raise EngineError(
+                f"the command ended without an exit status{f': {reported}' if reported else ''}"
+            ) from None
         channel, rest = data[:1], data[1:]
         if channel == bytes([_STDOUT]) and rest:
             await stdout(rest)

@@ -151,12 +151,12 @@ def _last_container(pod: Pod) -> str | None:
 def _ended(pod: Pod, over: Mapping[str, Any], container: str, *, asked: bool) -> PodEnded:
     """Return the end of a pod after its container has terminated."""
     ended_at = seconds_of(over.get("finishedAt"))
-    code, word, said = integer(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
+    code, word, reported = integer(over.get("exitCode")), over.get("reason"), str(over.get("message") or "")
     if code is None:
         return PodEnded(Exit(message="its exit code is unknown"), ended_at, container)
     if word in _NOT_EXECUTED:
-        code = 127 if _NOT_FOUND.search(said) else 126 if "permission denied" in said else code
-        return PodEnded(Exit(code, message=text(_RUNTIME.sub("", said))), ended_at)
+        code = 127 if _NOT_FOUND.search(reported) else 126 if "permission denied" in reported else code
+        return PodEnded(Exit(code, message=text(_RUNTIME.sub("", reported))), ended_at)
     if word == "ContainerStatusUnknown":  # its exit code is not real
         return PodEnded(_unknown_exit(pod, asked=asked), None, container)
     if word == "OOMKilled" and code:
@@ -186,25 +186,25 @@ def _unknown_exit(pod: Pod, *, asked: bool, deleted: bool = False) -> Exit:
     if asked:
         return Exit(message="it was stopped, and its exit status is unknown")
     reason, words = _why(pod, None, deleted=deleted)
-    said = text(mapping(pod.get("status")).get("message"))
-    return Exit(message=words or said or "its exit status is unknown", reason=reason)
+    reported = text(mapping(pod.get("status")).get("message"))
+    return Exit(message=words or reported or "its exit status is unknown", reason=reason)
 
 
 def _why(pod: Pod, ended_at: float | None, code: int | None = None, *, deleted: bool = False) -> tuple[str, str]:
     """Return the reason and the message for a pod that was ended from outside; empty if it ended by itself."""
     status = mapping(pod.get("status"))
     node = text(mapping(pod.get("spec")).get("nodeName")) or "its node"
-    word, said = text(status.get("reason")), text(status.get("message")).rstrip(".")
-    if why := _disruption(pod, node, ended_at, said):
+    word, reported = text(status.get("reason")), text(status.get("message")).rstrip(".")
+    if why := _disruption(pod, node, ended_at, reported):
         return why
     if word == "Evicted":  # without a disruption: it exceeded a limit
-        return "OverLimit", f"evicted from {node}: {said}"
+        return "OverLimit", f"evicted from {node}: {reported}"
     if word == "DeadlineExceeded":
         return word, "its pod exceeded activeDeadlineSeconds"
     if word == "NodeLost":
         return word, f"{node} does not answer any more"
     if word and ended_at is None and status.get("phase") == "Failed":
-        return "Rejected", f"{node} rejected it: {said or word}"
+        return "Rejected", f"{node} rejected it: {reported or word}"
     if ended_at is None and (deleted or node == "its node"):
         return "Deleted", "its pod was deleted"
     if ended_at is None:
@@ -213,7 +213,7 @@ def _why(pod: Pod, ended_at: float | None, code: int | None = None, *, deleted: 
     return ("Deleted", "its pod was deleted") if _was_deleted_first(pod, ended_at, code) else ("", "")
 
 
-def _disruption(pod: Pod, node: str, ended_at: float | None, said: str) -> tuple[str, str] | None:
+def _disruption(pod: Pod, node: str, ended_at: float | None, reported: str) -> tuple[str, str] | None:
     """Return the disruption that the cluster reports for a pod; None if there is none, or only after its end."""
     targets = [each for each in _conditions(pod) if each.get("type") == "DisruptionTarget"]
     target: Mapping[str, Any] = next((each for each in targets if each.get("status") == "True"), {})
@@ -232,7 +232,7 @@ def _disruption(pod: Pod, node: str, ended_at: float | None, said: str) -> tuple
         case "DeletionByPodGC":
             return "NodeLost", f"{node} was removed from the cluster"
         case _:
-            return "Evicted", f"evicted from {node}: {said or text(target.get('message'))}"
+            return "Evicted", f"evicted from {node}: {reported or text(target.get('message'))}"
 
 
 def _was_deleted_first(pod: Pod, ended_at: float, code: int | None) -> bool:

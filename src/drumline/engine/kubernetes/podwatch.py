@@ -225,13 +225,13 @@ class PodWatch:
             self._report_wait(kept, wait)
 
     def _report_wait(self, kept: TrackedPod, wait: PodWaiting) -> None:
-        said = (wait.reason, wait.message, wait.is_fatal)
+        reported = (wait.reason, wait.message, wait.is_fatal)
         if kept.waits_reported >= _MOST_WAITS:
             return
-        if kept.waits is wait and said != kept.reported_wait and not (kept.has_started or kept.end):
-            kept.reported_wait = said
+        if kept.waits is wait and reported != kept.reported_wait and not (kept.has_started or kept.end):
+            kept.reported_wait = reported
             kept.waits_reported += 1
-            self._report(ReplicaWaits(kept.id.replica, kept.id.attempt, kept.id.incarnation, *said))
+            self._report(ReplicaWaits(kept.id.replica, kept.id.attempt, kept.id.incarnation, *reported))
 
     def _begin_end(self, kept: TrackedPod, end: End, container: str | None) -> None:
         if end.has_started:

@@ -128,8 +128,8 @@ class Requests:
         """Raise the error of a response with an error status."""
         status, answer = response.status_code, await _refusal_in(response)
         if status == 429 or status >= 500 or is_from_node(status, answer):
-            said = text(answer.get("message")) or f"HTTP {status}"
-            message = f"the cluster at {self._where.server} cannot serve the request now: {said}"
+            reported = text(answer.get("message")) or f"HTTP {status}"
+            message = f"the cluster at {self._where.server} cannot serve the request now: {reported}"
             raise UnreachableError(message, _asked_to_wait(response))
         raise refusal(status, answer, self._where, what)
 
@@ -161,5 +161,5 @@ def _parse(content: bytes) -> Object | None:
 
 def _asked_to_wait(response: Response) -> float | None:
     """Return the seconds of Retry-After; None if there is none."""
-    said = str(response.headers.get("Retry-After", ""))
-    return float(said) if said.isascii() and said.isdecimal() and len(said) <= 9 else None
+    reported = str(response.headers.get("Retry-After", ""))
+    return float(reported) if reported.isascii() and reported.isdecimal() and len(reported) <= 9 else None

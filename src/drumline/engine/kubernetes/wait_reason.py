@@ -91,10 +91,10 @@ def trim_event(event: Mapping[str, Any]) -> dict[str, Any] | None:
     if read_event(event) is None:
         return None
     about = mapping(event.get("involvedObject"))
-    said = event.get("message")
+    reported = event.get("message")
     return {
         "reason": event.get("reason"),
-        "message": said[: 2 * LONGEST_TEXT] if isinstance(said, str) else "",
+        "message": reported[: 2 * LONGEST_TEXT] if isinstance(reported, str) else "",
         "involvedObject": {key: text(about.get(key)) for key in ("kind", "name", "uid")},
     }
 
@@ -104,22 +104,22 @@ def read_event(event: Mapping[str, Any]) -> PodEvent | None:
 
     Any user with the permission to create events can have written it, so it only explains a wait, and decides nothing.
     """
-    about, said = mapping(event.get("involvedObject")), text(event.get("message"))
+    about, reported = mapping(event.get("involvedObject")), text(event.get("message"))
     kind, name = text(about.get("kind")), text(about.get("name"))
     match event.get("reason"):
         case "FailedMount" | "FailedAttachVolume":
-            return PodEvent(kind, name, PodWaiting("Volume", f"a volume cannot be mounted: {said}"))
+            return PodEvent(kind, name, PodWaiting("Volume", f"a volume cannot be mounted: {reported}"))
         case "ProvisioningFailed":
-            return PodEvent(kind, name, PodWaiting("Volume", f"the claim {name} gets no volume: {said}"))
+            return PodEvent(kind, name, PodWaiting("Volume", f"the claim {name} gets no volume: {reported}"))
         case "FailedCreatePodSandBox":
-            return PodEvent(kind, name, PodWaiting("Container", f"its pod cannot be set up: {said}"))
+            return PodEvent(kind, name, PodWaiting("Container", f"its pod cannot be set up: {reported}"))
         case "Pulling" if kind == "Pod":
             return PodEvent(kind, name, PodWaiting("ImagePull", "pulls its image", is_usual=True))
         case "Pulled" | "Created" | "Started" if kind == "Pod":
             return PodEvent(kind, name, PodWaiting())
         case "FailedCreate" | "FailedCreatePod":
-            found = _FORBIDDEN.search(said)
-            return PodEvent(kind, name, _not_created(found[1] if found else said.rpartition("Error creating: ")[2]))
+            found = _FORBIDDEN.search(reported)
+            return PodEvent(kind, name, _not_created(found[1] if found else reported.rpartition("Error creating: ")[2]))
     return None
 
 
@@ -130,16 +130,16 @@ def memory_limit(pod: Pod, container: str) -> int | None:
     return None if amount is None else round(amount)
 
 
-def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaiting | None) -> PodWaiting:
+def _not_scheduled(pod: Pod, reason: str, reported: str, trouble: PodWaiting | None) -> PodWaiting:
     if reason == "SchedulingGated":
         gates = [text(each.get("name")) for each in mappings(mapping(pod.get("spec")).get("schedulingGates"))]
         return PodWaiting("Held", f"held back by {listed(gates)}" if gates else "held back")
-    found = _NODES.match(said)
+    found = _NODES.match(reported)
     if not found:
-        return PodWaiting("Unschedulable", said or "not scheduled yet", is_usual=not said)
-    if claim := _CLAIM.search(said):
+        return PodWaiting("Unschedulable", reported or "not scheduled yet", is_usual=not reported)
+    if claim := _CLAIM.search(reported):
         return PodWaiting("Volume", f"its claim {claim[1]} does not exist")
-    if "unbound immediate PersistentVolumeClaims" in said:
+    if "unbound immediate PersistentVolumeClaims" in reported:
         return trouble if trouble and trouble.reason == "Volume" else _UNBOUND
     why = listed([_node_words(each) for each in found[2].split(", ")])
     asks = _asks(pod)
@@ -148,17 +148,17 @@ def _not_scheduled(pod: Pod, reason: str, said: str, trouble: PodWaiting | None)
     )
 
 
-def _node_words(said: str) -> str:
+def _node_words(reported: str) -> str:
     """Return why nodes cannot run a pod: `2 have too few free CPUs`, `1 is closed to new pods`."""
-    if lack := _LACK.match(said):
+    if lack := _LACK.match(reported):
         has = "has" if lack[1] == "1" else "have"
         return f"{lack[1]} {has} {_SCARCE.get(lack[2], f'too few free {lack[2]}')}"
-    if node := _NODE.match(said):
+    if node := _NODE.match(reported):
         for theirs, several, one in _OF_NODES:
             if node[2].startswith(theirs):
                 rest = node[2].removeprefix(theirs).removeprefix("(s)")
                 return f"{node[1]} {one if node[1] == '1' else several}{rest}"
-    return said
+    return reported
 
 
 def _asks(pod: Pod) -> str:
@@ -183,18 +183,18 @@ def _amount(resource: str, number: float) -> str:
 
 def _container_wait(waiting: Mapping[str, Any], image: str, trouble: PodWaiting | None) -> PodWaiting:
     """Return what a container of a scheduled pod waits for."""
-    reason, said = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
+    reason, reported = text(waiting.get("reason")), text(waiting.get("message"), longest=4 * LONGEST_TEXT)
     if reason in _FATAL:
         wait = "Config" if reason == "CreateContainerConfigError" else "ImagePull"
-        return PodWaiting(wait, f"{_FATAL[reason]}: {said or image}", is_fatal=True)
+        return PodWaiting(wait, f"{_FATAL[reason]}: {reported or image}", is_fatal=True)
     if reason in _PULLING:
         # The registry's message is at the end, after prefixes that repeat the image's full name.
-        _, *said_of_it = re.split(rf'"[^"]*{re.escape(image)}": ', said)
-        why = _REQUEST.sub("", said_of_it[-1]) if said_of_it else ""
+        _, *of_registry = re.split(rf'"[^"]*{re.escape(image)}": ', reported)
+        why = _REQUEST.sub("", of_registry[-1]) if of_registry else ""
         return PodWaiting("ImagePull", f"its image {image} cannot be pulled" + (f": {why}" if why else ""))
     if reason in _USUAL or not reason:
         return trouble or PodWaiting()
-    return PodWaiting("Container", f"its container cannot be created ({reason}): {said}" if said else reason)
+    return PodWaiting("Container", f"its container cannot be created ({reason}): {reported}" if reported else reason)
 
 
 def _not_created(why: str) -> PodWaiting:

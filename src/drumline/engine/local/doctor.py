@@ -69,7 +69,7 @@ def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorChec
     refused = find_network_problem()
     needed = bool(target.plan and local_plan(target.plan).private_network)
     if refused:
-        yield DoctorCheck("private network", MISSING if needed else NOTE, refused, "`network: shared` needs nothing")
+        yield DoctorCheck("private network", MISSING if needed else NOTE, refused, "`network: shared` works without it")
     else:
         yield DoctorCheck("private network", OK, "replicas can have a private network")
     if spy := find_spy():
@@ -108,7 +108,7 @@ def _resources(plan: Plan, engine: LimitedEngine) -> DoctorCheck:
     except DrumlineError as error:
         return DoctorCheck("room", MISSING, error.message, error.hint)
     if short:
-        return DoctorCheck("room", MISSING, short, "ask for less, or insist with `--oversubscribe`")
+        return DoctorCheck("room", MISSING, short, "ask for less, or start the run anyway with `--oversubscribe`")
     return DoctorCheck("room", OK, f"enough for {count(len(plan.replicas), 'replica')}")
 
 

@@ -87,14 +87,14 @@ class OrderConnection:
                         )
                     with suppress(ConnectionError):  # the answer has the reason why the order was not read
                         await self._loop.sock_sendall(ours, sealed)
-                said = await answer
+                reply = await answer
         except TimeoutError:
             self.lose()
             raise ForkerLost from None
-        if "refused" in said:
-            raise OSError(0, str(said["refused"]))
+        if "refused" in reply:
+            raise OSError(0, str(reply["refused"]))
         try:
-            return int(said["keeper"])
+            return int(reply["keeper"])
         except (ValueError, TypeError, LookupError):
             self.lose()
             raise ForkerLost from None
@@ -129,10 +129,10 @@ class OrderConnection:
             if not data or len(self._read_bytes) > _LONGEST_ANSWER:
                 raise ConnectionError
             for line in lines:
-                said = json.loads(line)
-                answer = self._answers.pop(str(said.get("name", "")))
+                reply = json.loads(line)
+                answer = self._answers.pop(str(reply.get("name", "")))
                 if not answer.done():  # the start may have been cancelled
-                    answer.set_result(said)
+                    answer.set_result(reply)
         except BlockingIOError:
             return
         except (OSError, ValueError, AttributeError, LookupError, RecursionError):

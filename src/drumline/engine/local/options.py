@@ -19,7 +19,9 @@ class Network(Block, frozen=True):
     private: Annotated[bool, Meta(description="Each replica at an address of its own, which only this run sees")] = (
         False
     )
-    outgoing: Annotated[bool, Meta(description="Connections out of a private network; this version has none")] = False
+    outgoing: Annotated[bool, Meta(description="Connections out of a private network; this version supports none")] = (
+        False
+    )
 
 
 class LocalOptions(Block, frozen=True):
@@ -27,7 +29,7 @@ class LocalOptions(Block, frozen=True):
 
     network: Annotated[
         Literal["shared", "private"] | Network,
-        Meta(description="private: a network that only this run sees, without a way out"),
+        Meta(description="private: a network of this run alone, without connections to the outside"),
     ] = "shared"
 
 
@@ -48,7 +50,7 @@ def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
     network = _network(spec, engine)
     if isinstance(network, Network) and network.outgoing:
         message = (
-            "no connection leaves a private network: that takes root, or a program that a plain machine does not have;"
+            "no connection leaves a private network: that needs root, or a program that is usually not installed;"
             " fetch what is needed before, as with `prepare`, or leave the network shared"
             if network.private
             else "applies to a private network only; leave it out"

@@ -113,8 +113,8 @@ def _script(
     else:
         yield "# Start every replica in a terminal of its own: sh THIS-FILE REPLICA"
     if local_plan(plan).private_network:
-        yield "# Their addresses are those of the private network that `drumline train` makes. By hand there is none:"
-        yield "# leave out `network: private` to start replicas so."
+        yield "# The addresses are those of the private network that `drumline train` makes. This script makes none:"
+        yield "# to start replicas by hand, leave out `network: private`."
     if build:
         yield "# Before all others, once: sh THIS-FILE build"
     if preparations:
@@ -159,7 +159,7 @@ def _on_hosts(hosts: Mapping[ReplicaId, str]) -> Iterator[str]:
     for host in dict.fromkeys(hosts.values()):
         names = " ".join(str(name) for name, its in hosts.items() if its == host)
         yield from (f"#   {host}: {line}" for line in _in_lines(names.split()))
-    yield "# Addresses and ports that the spec does not name are asked of the hosts by `drumline train`."
+    yield "# `drumline train` gets addresses and ports that the spec does not name from the hosts."
 
 
 def _common(launches: Sequence[Launch]) -> Mapping[str, LaunchValue]:

@@ -117,9 +117,9 @@ def read_trace(path: Path) -> Trace:
         raise
     for line in data.strip(b"\n").split(b"\n"):
         try:
-            said = json.loads(line)
+            fields = json.loads(line)
             known.update(
-                (name, said[name]) for name, is_valid in _VALID.items() if name in said and is_valid(said[name])
+                (name, fields[name]) for name, is_valid in _VALID.items() if name in fields and is_valid(fields[name])
             )
         except (ValueError, TypeError, RecursionError):
             continue

@@ -33,8 +33,8 @@ PREPARING = "the warm process is still importing"
 _ENDED = "the warm process has ended"
 # Longer than the import of any framework on a busy machine. Replicas that have waited for this time start cold.
 IMPORT_SECONDS = 120.0
-# The delay before a warm process starts, in which cold replicas finish their imports. Without it, a warm process at the
-# lowest priority slowed four replicas of torch on eight cores down by 7 to 11 %.
+# The delay before a warm process starts, in which cold replicas finish their imports: even at the lowest priority it
+# slowed four replicas of torch on eight cores down by 7 to 11 %.
 COME_UP_SECONDS = 5.0
 # A warm process that is ready answers in milliseconds. A process that is stopped by a signal does not answer.
 HELLO_SECONDS = 5.0
