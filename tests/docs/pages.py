@@ -44,7 +44,7 @@ def framework_of(page: Path) -> str | None:
 
 
 def read_blocks(page: Path) -> Iterator[Block]:
-    """Every fenced block of a page, and every table that is marked as typed, in order."""
+    """Return every fenced block of a page, and every table that is marked as one of commands, in order."""
     marks: dict[str, str] = {}
     opened: tuple[int, str] | None = None
     lines: list[str] = []
@@ -67,7 +67,7 @@ def read_blocks(page: Path) -> Iterator[Block]:
 
 
 def sections(page: Path) -> dict[str, str]:
-    """The text below each heading, whatever its level, up to the next heading."""
+    """Return the text below each heading of any level, up to the next heading."""
     found: dict[str, str] = {}
     heading, inside = "", False
     for line in page.read_text("utf-8").splitlines():
@@ -81,7 +81,7 @@ def sections(page: Path) -> dict[str, str]:
 
 
 def read_table(text: str) -> list[list[str]]:
-    """The cells of every table row in a text, without headings."""
+    """Return the cells of every table row in a text, without headings."""
     rows = [
         [cell.strip().replace("\\|", "|") for cell in re.split(r"(?<!\\)\|", line.strip())[1:-1]]
         for line in text.splitlines()

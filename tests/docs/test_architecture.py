@@ -1,4 +1,4 @@
-"""The workspace as docs/architecture.md draws it is the workspace as it stands: packages, imports, layers, modules."""
+"""docs/architecture.md describes the actual packages, imports, layers and modules."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ ISLAND = "runtime"
 
 
 def layers_of(text: str) -> list[set[str]]:
-    """The floors of `a > b | c > d`, from the top down."""
+    """Return the layers of `a > b | c > d`, from the top down."""
     return [set(floor.split(" | ")) for floor in text.split(" > ")]
 
 
 def drawings() -> dict[str, list[set[str]]]:
-    """What the page draws: the layers of the workspace, and below them those of one package."""
+    """Return the layers that the page draws, for drumline and for each package with a drawing."""
     block = next(block for block in re.findall(r"```text\n(.*?)```", WAY, re.DOTALL) if " > " in block)
     whole, *parts = block.splitlines()
     named = (part.partition(": ") for part in parts)
@@ -31,7 +31,7 @@ def drawings() -> dict[str, list[set[str]]]:
 
 
 def rooms_of(folder: Path) -> set[str]:
-    """The packages and modules of a folder, by their names."""
+    """Return the names of the packages and modules of a folder."""
     found = {path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
     return {name for name in found if not name.startswith("__")}
 
@@ -41,7 +41,7 @@ def packages_in(folder: Path) -> Iterator[Path]:
 
 
 def imports_of(package: str) -> set[str]:
-    """What is imported of drumline, wherever in the package's modules that stands."""
+    """Return the packages of drumline that modules of this package import, anywhere in their text."""
     names: set[str] = set()
     for path in (HOUSE / package).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_bytes())) if "templates" not in path.parts else ():

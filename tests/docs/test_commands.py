@@ -1,4 +1,4 @@
-"""Every command that README and docs show is typed, and prints what they show."""
+"""Every command that README and docs show is run, and prints the output that they show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from docs.pages import PAGES, ROOT, TABLE, framework_of, read_blocks, read_table
 from docs.terminal import Terminal, read_row, try_block
 from drumline.cli import COMMANDS, group
 
-# A few: what sets up or tests the checkout itself, and what would change the reader's machine.
+# Only commands that set up or test the checkout itself, or would change the reader's machine.
 MOST_NOT_RUN = 4
 
 
@@ -57,7 +57,7 @@ def test_commands_md_has_every_command_with_every_option() -> None:
 
 
 def options_of(name: str) -> Iterator[str]:
-    """The longest spelling of each option of a command and of the commands below it."""
+    """Return the longest form of each option of a command and of its subcommands."""
     command = group.get_command(click.Context(group), name)
     assert command is not None
     below = command.commands.values() if isinstance(command, click.Group) else (command,)

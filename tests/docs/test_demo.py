@@ -1,4 +1,4 @@
-"""`make demo`: trains for real, says where the model is, and leaves nothing else behind."""
+"""`make demo` trains a model, prints its path, and leaves no other files."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def test_the_demo_trains_a_model_and_prints_what_readme_shows(tmp_path: Path) ->
 
 
 def hide_figures(text: str) -> str:
-    """Losses differ a little from machine to machine."""
+    """Replace the losses, which differ a little between machines."""
     return re.sub(r"\d+\.\d{4,}", "FIGURE", text)

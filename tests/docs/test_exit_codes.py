@@ -36,7 +36,7 @@ class Project:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         config = folder / "ssh_config"
-        config.write_text("Host *\n  Port 1\n")  # an unused port, whatever this machine serves
+        config.write_text("Host *\n  Port 1\n")  # an unused port of this machine
         self.env = {**os.environ, "DRUMLINE_HOME": str(folder / "home"), "DRUMLINE_SSH_CONFIG": str(config)}
 
     def drumline(self, *words: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The session that README shows: really run, and drawn as a terminal would show it."""
+"""The session that README shows is really run, and drawn as a terminal shows it."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ RED = Look(colour=1)
 
 
 def shown(text: str, columns: int = 20) -> list[list[Span]]:
-    """What a screen shows of this."""
+    """Return the lines that a screen shows after this output."""
     screen = Screen(columns)
     screen.write(text)
     return screen.lines()
 
 
 def words(line: list[Span]) -> str:
-    """A line without its looks."""
+    """Return the text of a line without its colours."""
     text = ""
     for span in line:
         text = text.ljust(span.column) + span.text

@@ -61,15 +61,15 @@ def test_yaml_that_is_shown_passes_check(
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
     Path("drumline.yml").write_text(complete(block.text) if "fragment" in block.marks else block.text)
     code = run(["check"])
-    # What is true of this machine or of any hosts, and of nothing that is written there.
+    # Warnings about this machine or about hosts in general, not about the spec itself.
     usual = ("this machine has", "OUTPUT_DIR is not shared")
     said = "".join(line for line in capfd.readouterr().err.splitlines() if not any(each in line for each in usual))
-    warned = "warning:" in said and "dialect" not in block.marks  # what others' files lose is said
+    warned = "warning:" in said and "dialect" not in block.marks  # dialects warn of lost keys
     assert (code, warned) == ((2, False) if "broken" in block.marks else (0, False)), said
 
 
 def complete(fragment: str) -> str:
-    """A whole spec around a few keys."""
+    """Return a complete spec with these keys."""
     own = yaml.safe_load(fragment)
     return "".join(line for key, line in MINIMAL.items() if key not in own) + fragment
 
@@ -88,7 +88,7 @@ def test_the_tables_of_a_section_have_every_key_and_its_default(section: str) ->
 
 
 def says_default(shown: str, field: msgspec.structs.FieldInfo) -> bool:
-    """Whether a cell shows a field's default; one that is worked out elsewhere is told in words, or not at all."""
+    """Return whether a cell has a field's default; a computed default is described in words or left out."""
     text = shown.strip("`")
     if field.required:
         return text == "required"

@@ -1,4 +1,4 @@
-"""What the pages list is what there is: variables, targets, commands, links."""
+"""The pages list all variables, targets and commands that exist, and no others; their links have targets."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_link_of_the_pages_has_a_target() -> None:
 
 
 def anchors(text: str) -> set[str]:
-    """What a link to a heading of this page is called."""
+    """Return the anchors of the headings of this page."""
     headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

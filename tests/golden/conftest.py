@@ -1,4 +1,4 @@
-"""`pytest tests/golden --update-golden` writes what is rendered today; read the difference before you commit it."""
+"""`pytest tests/golden --update-golden` writes the current output to the files; read the diff before you commit it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whole runs during faults of hosts: disconnected networks, and killed sshd's and supervisors.
 
-Each end is told once, every line is there once, and in the end nothing runs anywhere.
+Each exit is reported once, every log line is there once, and no process is left on any host.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_a_run_continues_when_a_host_is_disconnected_for_a_while(
     host_cluster.link("h2", up=False)
     came = run.log("worker.1").count(b"\n")
     wait_line(run, "worker.0", came + 45)  # about five seconds
-    assert run.log("worker.1").count(b"\n") < came + 30  # what was in transit
+    assert run.log("worker.1").count(b"\n") < came + 30  # lines that were in transit
     host_cluster.link("h2", up=True)
     check(run, gate)
 

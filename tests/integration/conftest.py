@@ -1,4 +1,4 @@
-"""What is installed once for all tests of this folder."""
+"""The toy engine, installed once for all tests of this folder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TOY = Path(__file__).parents[1] / "toy"
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder in which the toy is installed, as pip does it."""
+    """Return a folder in which pip has installed the toy engine."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     words = [*pip, "--no-index", "--no-deps", "--no-build-isolation"]
     return make_once(

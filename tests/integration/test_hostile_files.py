@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-# Address space in KiB and processor time in seconds, of the command alone: a busy machine makes no difference.
+# Address space in KiB and CPU time in seconds of the command only: the load of the machine makes no difference.
 LIMITED = ("sh", "-c", 'ulimit -v 1048576; ulimit -t 20; exec "$@"', "sh")
 
 GOOD = "project: digits\nrun: python train.py\n"
@@ -29,7 +29,7 @@ EMPTY = "is empty; `drumline init` writes a spec to start from"
 def check(
     *arguments: str, cwd: Path, stdin: int = subprocess.DEVNULL, limited: tuple[str, ...] = LIMITED
 ) -> tuple[int, str, str]:
-    """Run the real command and return how it ended and what it wrote."""
+    """Run the real command; return its exit code, output and errors."""
     done = subprocess.run(
         [*limited, sys.executable, "-m", "drumline", "check", *arguments],
         cwd=cwd,
@@ -201,4 +201,6 @@ def test_standard_input_that_is_closed_gets_one_sentence(tmp_path: Path) -> None
 
 def test_a_folder_that_is_gone_gets_one_sentence(tmp_path: Path) -> None:
     gone = ("sh", "-c", 'mkdir gone; cd gone; rmdir ../gone; echo "project: x" | "$@"', "sh")
-    assert check("-", cwd=tmp_path, limited=gone) == refused("the folder you are in is gone", "`cd` to another")
+    assert check("-", cwd=tmp_path, limited=gone) == refused(
+        "the current folder has been deleted", "`cd` to another folder"
+    )

@@ -1,4 +1,4 @@
-"""`make release`: what it refuses, and what it changes before anything is built."""
+"""`make release`: its refusals, and its changes of files before the build."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FILES = ("CHANGELOG.md", "scripts/release", "src/drumline/__init__.py")
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A clean checkout of what a release changes."""
+    """Return a clean checkout with the files that a release changes."""
     for name in FILES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

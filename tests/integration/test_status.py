@@ -1,4 +1,4 @@
-"""`status`, `rm` and `events` of real runs, as they are typed."""
+"""`status`, `rm` and `events` of real runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENDLESS = "sh -c 'while :; do sleep 1000; done'"
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """A workspace that ends its runs with the test."""
+    """Yield a workspace; its runs are killed after the test."""
     place = Workspace(tmp_path / "workspace")
     place.env = {"PATH": os.environ["PATH"], "DRUMLINE_HOME": str(place.home), "TERM": "xterm", "LC_ALL": "C.UTF-8"}
     try:
@@ -39,21 +39,21 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 
 def train(workspace: Workspace, spec: str, *words: str, cwd: Path | None = None) -> Answer:
-    """Run a spec."""
+    """Write the project's spec and run `drumline train`."""
     text = f"project: digits\nframework: plain\n{spec}\n"
     ((cwd or workspace.project) / "drumline.yml").write_text(text)
     return workspace.run("train", *words, cwd=cwd)
 
 
 def read(workspace: Workspace, *words: str) -> Any:
-    """Return what `status` prints, as data."""
+    """Return the parsed JSON of `status`."""
     answer = workspace.run("status", *words, "-o", "json")
     assert (answer.code, answer.err) == (0, "")
     return json.loads(answer.out)
 
 
 def is_running(workspace: Workspace) -> bool:
-    """Whether the first run is shown as running."""
+    """Return whether the first run is shown as running."""
     return summarise(Run(workspace, "1").folder).phase == "RUNNING"
 
 

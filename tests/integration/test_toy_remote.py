@@ -47,7 +47,7 @@ class Pretender:
                 run = self.rfile.readline().decode().strip().partition(" ")[2]
                 (length,) = LENGTH.unpack(self.rfile.read(LENGTH.size))
                 found = change(answer(RunFolder(there / "runs" / run), self.rfile.read(length)))
-                with suppress(OSError):  # a follower that was told too much hangs up
+                with suppress(OSError):  # a follower closes the connection if the answer is too long
                     self.wfile.write(LENGTH.pack(len(found)) + found)
 
         with short_name(there / SOCKET) as name:
@@ -63,7 +63,7 @@ class Pretender:
 
 
 def with_head(**fields: object) -> Callable[[bytes], bytes]:
-    """Return what puts these fields into the first line of an answer."""
+    """Return a function that replaces these fields in the first line of an answer."""
 
     def change(found: bytes) -> bytes:
         head, newline, rest = found.partition(b"\n")
@@ -94,13 +94,13 @@ class RemoteProject(Project):
         assert self._server.stdout.readline() == b"ready\n"
 
     def pretend(self, change: Callable[[bytes], bytes]) -> None:
-        """Answer as another supervisor would: what this one says, changed."""
+        """Pretend to be another supervisor: change each answer of the real one."""
         self.cut()
         (self.there / SOCKET).unlink()
         self._pretender = Pretender(self.there, change)
 
     def cut(self) -> None:
-        """End the server: supervisors go on, and cannot be reached."""
+        """End the server: supervisors continue, and cannot be reached."""
         if self._server:
             assert self._server.stdout
             self._server.kill()
@@ -112,7 +112,7 @@ class RemoteProject(Project):
         self._pretender = None
 
     def start(self, *words: str) -> subprocess.Popen[str]:
-        """Start a command that goes on."""
+        """Start a command without waiting for its end."""
         argv = [sys.executable, "-m", "drumline", *words]
         pipe = subprocess.PIPE
         return subprocess.Popen(argv, cwd=self.folder, env=self.env, stdout=pipe, stderr=pipe, text=True)
@@ -122,7 +122,7 @@ class RemoteProject(Project):
         return self.there / "runs" / run
 
     def kill_supervisor(self, run: str) -> None:
-        """Kill the supervisor there."""
+        """Kill the supervisor on the server."""
         lock = self.remote(run) / "supervisor.lock"
         os.kill(int(lock.read_text()), signal.SIGKILL)
         wait_until(lambda: not is_locked(lock))
@@ -155,7 +155,7 @@ def test_train_shows_a_run_to_its_end_and_all_is_here_afterwards(project: Remote
     for line in ("worker 0 begins", "worker 1 begins", f"worker 0 ends with {len(TOKEN)}"):
         assert answer.out.count(line) == 1, answer
     assert (project.remote("1") / "events.jsonl").read_bytes() == (project.home / "runs/1/events.jsonl").read_bytes()
-    project.cut()  # a run that is over needs nothing of the server
+    project.cut()  # commands about an ended run need no server
     logs = project.run("logs", "1")
     assert (logs.err, logs.out.count(f"ends with {len(TOKEN)}")) == ("", 2), logs
     assert "1.worker.0 exited: exit code 0" in project.run("events", "1").out

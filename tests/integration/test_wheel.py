@@ -1,4 +1,4 @@
-"""What is published: an sdist, a wheel, and drumline as it is installed under every Python that is here."""
+"""The published sdist and wheel, and drumline as installed under every Python of this machine."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SYSTEM = os.pathsep.join(("/usr/local/bin", "/usr/bin", "/bin"))
 
 
 def build(source: Path, target: str, folder: Path) -> Path:
-    """Build a wheel or an sdist of a source tree, by what the project names as its builder."""
+    """Build a wheel or an sdist of a source tree, by the project's build backend."""
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder],
         cwd=source,
@@ -38,14 +38,14 @@ def build(source: Path, target: str, folder: Path) -> Path:
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """Every file of a wheel."""
+    """Return the names of all files of a wheel."""
     with zipfile.ZipFile(wheel) as opened:
         return {name: opened.read(name) for name in opened.namelist()}
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this checkout."""
+    """Return the wheel of this checkout."""
     (path,) = make_once(tmp_path_factory, "dist", lambda folder: build(ROOT, "wheel", folder)).glob("*.whl")
     return path
 
@@ -65,7 +65,7 @@ def test_the_wheel_has_the_package_and_nothing_else_and_the_sdist_builds_the_sam
     assert {f"drumline/cli/templates/{name.replace('-', '_')}/train.py" for name in TEMPLATES} <= found.keys()
 
     with tarfile.open(build(ROOT, "sdist", tmp_path / "sdist")) as sdist:
-        sdist.extraction_filter = getattr(tarfile, "data_filter", None)  # there from 3.11.4 on
+        sdist.extraction_filter = getattr(tarfile, "data_filter", None)  # exists from 3.11.4 on
         sdist.extractall(tmp_path / "unpacked")
     (unpacked,) = (tmp_path / "unpacked").iterdir()
     assert contents(build(unpacked, "wheel", tmp_path / "again")) == found
@@ -116,7 +116,7 @@ sys.exit(0 if os.path.exists("pass") else 3)
 
 
 def install_tool(installer: str, folder: Path, wheel: Path) -> None:
-    """Install drumline as `uv tool` or `pipx` does, and make a virtual environment that has what a script imports.
+    """Install drumline as `uv tool` or `pipx` does, and make a virtual environment with the packages of a script.
 
     They are of different versions of Python, where this machine has two.
     """
@@ -144,7 +144,7 @@ def install_tool(installer: str, folder: Path, wheel: Path) -> None:
 
 
 class Tool:
-    """An installation as `install_tool` makes it, with a home and a project of its own."""
+    """An installation by `install_tool`, with its own home and project."""
 
     def __init__(self, installed: Path, folder: Path) -> None:
         path = f"{installed / 'bin'}:{SYSTEM}"
@@ -157,7 +157,7 @@ class Tool:
         (self.project / "train.py").write_text(SCRIPT)
 
     def __call__(self, command: str, *, activated: bool = True) -> tuple[int, str]:
-        """Type a command in a shell, in which the environment is active or not."""
+        """Run a command in a shell, in which the environment is active or not."""
         env = {**self.env, **(self.activated if activated else {})}
         done = subprocess.run(
             command,

@@ -17,26 +17,26 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 TRIES = 3
-TAKEN_SHARE = 0.5  # of the processors, within a window: half of a machine that is shared fairly is still a machine
+TAKEN_SHARE = 0.5  # stolen share within a window; a fairly shared machine may lose up to half
 CALM_SHARE = 0.25
 CALM_PATIENCE_SECONDS = 120.0
 AGAIN = "tried again"
 
 
 class Machine(Protocol):
-    """What is asked of a machine."""
+    """The load of a machine by its neighbours."""
 
     def taken(self, since: float) -> float:
-        """The greatest share of its processors that others had in a window since then."""
+        """Return the greatest share of processor time that was stolen in a window since `since` (monotonic seconds)."""
         ...
 
     def await_calm(self) -> None:
-        """Wait until it is back, or for as long as is bearable."""
+        """Wait until little processor time is stolen, at most CALM_PATIENCE_SECONDS."""
         ...
 
 
 class Reading(NamedTuple):
-    """What the kernel has counted at a moment."""
+    """The kernel's counts at one time: stolen and all ticks."""
 
     at: float
     stolen: float
@@ -44,42 +44,42 @@ class Reading(NamedTuple):
 
 
 def read_kernel(text: str, at: float) -> Reading:
-    """The first line of /proc/stat: what every processor did, in ticks; the eighth figure is what was taken."""
+    """Parse the first line of /proc/stat: the ticks of all processors; the eighth number is that of stolen ticks."""
     ticks = [float(figure) for figure in text.split("\n", 1)[0].split()[1:9]]
     return Reading(at, ticks[7], sum(ticks))
 
 
 class Watch:
-    """Reads the kernel's count all the time, beside the tests."""
+    """A thread that reads /proc/stat while the tests run."""
 
     def __init__(self, path: Path = Path("/proc/stat"), window_seconds: float = 5.0) -> None:
         self._path = path
         self._window_seconds = window_seconds
-        self._windows: list[tuple[float, float]] = []  # when each ended, and the share that was taken
+        self._windows: list[tuple[float, float]] = []  # (end of the window, stolen share)
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin, where the kernel counts."""
+        """Start the thread if /proc/stat exists."""
         if self._path.exists():
             self._thread = threading.Thread(target=self._read_on, args=(self._read(),), name="absence", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Read no more."""
+        """Stop the thread."""
         self._ended.set()
         if self._thread:
             self._thread.join()
 
     def taken(self, since: float) -> float:
-        """The greatest share since then, the window that is under way included: its end is waited for."""
+        """Return the greatest stolen share since `since`; wait for the end of the current window."""
         now = time.monotonic()
         while self._thread and not any(end >= now for end, _ in self._windows[-1:]):
             self._ended.wait(self._window_seconds / 5)
         return max((share for end, share in self._windows if end >= since), default=0.0)
 
     def await_calm(self) -> None:
-        """Wait until a window that begins after now is calm."""
+        """Wait until a window that begins after this call is calm."""
         begin = time.monotonic()
         while self._thread and time.monotonic() < begin + CALM_PATIENCE_SECONDS:
             if any(end > begin + self._window_seconds and share < CALM_SHARE for end, share in self._windows[-1:]):
@@ -97,14 +97,14 @@ class Watch:
 
 
 class TryAgain:
-    """The plugin: a test that failed while much was taken is tried again, and the first time is reported as such."""
+    """The pytest plugin: run a test again if it failed while much processor time was stolen; report both results."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-        """Run a test as pytest does, and perhaps once more."""
+        """Run a test as pytest does, up to TRIES times."""
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in self._reports(item, nextitem):
             item.ihook.pytest_runtest_logreport(report=report)
@@ -124,19 +124,19 @@ class TryAgain:
                     report.outcome = AGAIN  # type: ignore[assignment]
                     report.sections.insert(0, (AGAIN, f"others had {taken:.0%} of the processors meanwhile"))
                     yield report
-            item.session._setupstate.teardown_exact(None)  # nothing that fell is taken over
+            item.session._setupstate.teardown_exact(None)  # the next try gets new fixtures
             self._machine.await_calm()
 
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
-        """A word and a letter for what is tried again."""
+        """Return the word and the letter of a test that is tried again."""
         if report.outcome != AGAIN:
             return None
         return AGAIN, "R", (AGAIN.upper(), {"yellow": True})
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """What those said at first that were tried again."""
+        """Print the first failures of the tests that were tried again."""
         again: list[pytest.TestReport] = terminalreporter.stats.get(AGAIN, [])
         if not again:
             return

@@ -17,5 +17,5 @@ def compile_sources() -> None:
 
 
 def keep_compiled_tests() -> None:
-    """Let this process keep the tests that it compiles; the environment of what it starts stays as it is."""
+    """Let this process write bytecode of the tests; the environment of its child processes is unchanged."""
     sys.dont_write_bytecode = False

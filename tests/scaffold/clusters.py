@@ -1,4 +1,4 @@
-"""Clusters out of thin air, for Hypothesis."""
+"""Random clusters, for Hypothesis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ADDRESSES = st.builds("{}:{}".format, _HOSTS, st.integers(1, 65535))
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Any cluster that gives no cause for a warning: addresses all different, no ps without a chief."""
+    """Draw a cluster without warnings: all addresses differ, and a ps needs a chief."""
     addresses = draw(st.lists(_ADDRESSES, min_size=1, max_size=10, unique=True))
     cluster: Cluster = {}
     for role, most in (("chief", 1), ("evaluator", 1), ("ps", 3)):

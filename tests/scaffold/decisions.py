@@ -1,4 +1,4 @@
-"""Runs as the machine decides them, without a supervisor: facts in, and every decision folded behind its fact."""
+"""Runs without a supervisor: facts are given to the state machine, and its decisions are applied after each fact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drumline.store.journal import Decided
 
 
 def step(plan: Plan, state: RunState, event: Event) -> tuple[RunState, tuple[Action, ...]]:
-    """Return the state after an event and what to do; the journal alone leads to the same state."""
+    """Return the state after an event and the actions; check that the journal alone leads to the same state."""
     decided = transition(plan, state, event)
     written = [decision_from_data(event_to_data(each)) for each in decided.decisions]
     assert fold_events(state, event, *written) == decided.state
@@ -24,7 +24,7 @@ def step(plan: Plan, state: RunState, event: Event) -> tuple[RunState, tuple[Act
 
 
 def decided(plan: Plan, facts: Iterable[Event], state: RunState | None = None) -> Iterator[Decided]:
-    """Yield facts with what the machine decides upon each, as a journal holds them."""
+    """Yield the facts, each followed by the decisions of the state machine, as in a journal."""
     state = state or new_run(plan)
     for fact in facts:
         reached = transition(plan, state, fact)
@@ -33,7 +33,7 @@ def decided(plan: Plan, facts: Iterable[Event], state: RunState | None = None) -
 
 
 def fold(plan: Plan, facts: Iterable[Event]) -> RunState:
-    """Return the state that facts lead to, with what the machine decides upon each."""
+    """Return the state after these facts and the decisions of the state machine."""
     state = new_run(plan)
     for fact in facts:
         state, _ = step(plan, state, fact)

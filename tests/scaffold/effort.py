@@ -1,4 +1,4 @@
-"""How often a property is tried: less by `make quick`, and at length with DRUMLINE_FUZZ=1."""
+"""The number of examples of a property: fewer in `make quick`, many with DRUMLINE_FUZZ=1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ IS_LONG = bool(os.environ.get("DRUMLINE_FUZZ"))
 
 
 def examples(usual: int) -> int:
-    """Return how many examples are tried, where `usual` are in the usual run."""
+    """Return the number of examples; `usual` is that of `make test`."""
     if IS_LONG:
         return max(usual, 20_000)
     return max(5, usual // 6) if IS_QUICK else usual

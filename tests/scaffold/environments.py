@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 @cache
 def find_python(environment: str) -> Path:
-    """The interpreter of a framework's environment; a test without it fails, so that none is left out unseen."""
+    """Return the Python of a framework's environment; raise if it is missing, so that no test is skipped silently."""
     script = ROOT / "scripts" / "environment"
     path = Path(
         subprocess.run([script, "--path", environment], capture_output=True, text=True, check=True).stdout.strip()

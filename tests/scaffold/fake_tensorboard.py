@@ -1,4 +1,4 @@
-"""As much of TensorBoard as the way to it needs, in no time: it answers, and leaves when it is asked to."""
+"""A fake TensorBoard that starts at once: it answers requests, and exits on TERM."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ http.server.HTTPServer((asked.host, int(asked.port)), http.server.BaseHTTPReques
 
 
 def write_python(folder: Path) -> Path:
-    """What looks from outside as a Python that has TensorBoard."""
+    """Write a program that looks like a Python with TensorBoard; return its path."""
     (folder / "board.py").write_text(STAND_IN)
     python = folder / "board-python"
     serve = shlex.join([sys.executable, "-IS", str(folder / "board.py")])
@@ -29,7 +29,7 @@ def write_python(folder: Path) -> Path:
 
 
 def write_wheel(folder: Path) -> None:
-    """A package that pip takes for TensorBoard."""
+    """Write the wheel of a package named tensorboard."""
     about = "tensorboard-2.21.0.dist-info"
     files = {
         "tensorboard/__init__.py": "",

@@ -1,4 +1,4 @@
-"""How the time that something takes grows with its input."""
+"""Measure how the CPU time of a call grows with its input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _QUICK_SECONDS = 0.3
 
 
 def growth(action: Callable[[bytes], object], small: bytes, large: bytes) -> float:
-    """How many times as long the large input takes, by the processor's time; 1 if it takes next to none."""
+    """Return the CPU time of the large input divided by that of the small one; 1 if the large one takes no time."""
     long = _seconds(action, large)
     if long < _QUICK_SECONDS:
         return 1.0

@@ -1,4 +1,4 @@
-"""A kubelet that plays: it keeps what a container writes as the real one does, and sends it as that does.
+"""A fake kubelet: it stores and sends the log of a container as the real one does.
 
 Lines longer than a fragment are kept in parts, each with its time; `since` is compared with the time of each part; a
 file that has grown too large is replaced by a new one, and only the new one is sent.
@@ -15,7 +15,7 @@ BEGAN_NS = 1_794_775_700 * 10**9
 
 
 class Entry(NamedTuple):
-    """A line, or a fragment of one that is long."""
+    """A line, or a fragment of a long line."""
 
     at_ns: int
     data: bytes  # with its newline if it is the last fragment
@@ -29,7 +29,7 @@ class Kubelet:
         self.written = b""
 
     def write(self, at_ns: int, line: bytes, *, ends: bool = True) -> None:
-        """The container has written a line."""
+        """Append a line that the container has written."""
         self.written += line + (b"\n" if ends else b"")
         parts = [line[start : start + FRAGMENT] for start in range(0, len(line), FRAGMENT)] or [b""]
         for number, part in enumerate(parts):
@@ -37,11 +37,11 @@ class Kubelet:
             self.entries.append(Entry(at_ns + number, part + (b"\n" if is_last and ends else b"")))
 
     def rotate(self) -> None:
-        """Begin a new file; what was in the one before is not sent any more."""
+        """Start a new file; the content of the old file is not sent any more."""
         self.entries.clear()
 
     def send(self, since: str) -> bytes:
-        """Everything since that second, each line behind its time."""
+        """Return all lines since `since`, each after its time."""
         since_ns = int(datetime.fromisoformat(since).timestamp()) * 10**9 if since else 0
         return b"".join(self._lines(since_ns))
 
@@ -54,6 +54,6 @@ class Kubelet:
 
 
 def spell(at_ns: int) -> bytes:
-    """A time as the kubelet writes it."""
+    """Return a time in the format of the kubelet."""
     seconds, fraction = divmod(at_ns, 10**9)
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{fraction:09d}Z".encode()

@@ -17,33 +17,33 @@ _loops: list[SteppedLoop] = []
 
 
 def end_loops() -> None:
-    """End every loop that a test has made."""
+    """Close every loop that a test has made."""
     while _loops:
         _loops.pop().end()
 
 
 class SteppedLoop(BootClockLoop):
-    """The real loop, which runs only while a test turns it."""
+    """An asyncio loop that runs only while a test calls `turn` or `wait`."""
 
     def __init__(self, selector: selectors.BaseSelector | None = None) -> None:
         super().__init__(selector)
         _loops.append(self)
 
     def turn(self) -> None:
-        """Let everything happen that is due."""
+        """Run everything that is due."""
         self.run_until_complete(asyncio.sleep(_BEAT_SECONDS))
 
     def turn_once(self) -> None:
-        """Call once what is due now."""
+        """Run each callback that is due now, once."""
         self.call_soon(self.stop)
         self.run_forever()
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run this to its end; return its result."""
+        """Run an awaitable to its end; return its result."""
         return self.run_until_complete(work)
 
     def end(self) -> None:
-        """Cancel everything that goes on here, as the end of a process would."""
+        """Cancel all tasks and close the loop, as the end of the process would."""
         if self.is_closed():
             return
         while tasks := asyncio.all_tasks(self):
@@ -57,7 +57,7 @@ class SteppedLoop(BootClockLoop):
 
 
 class SimulatedTimeLoop(SteppedLoop):
-    """A loop of its own time, which passes only when everything waits, and then at once: no machine is too slow."""
+    """A loop with simulated time, which jumps to the next timer when all tasks wait; slow machines do not matter."""
 
     def __init__(self, now: float = 1000.0) -> None:
         self._now = now
@@ -74,16 +74,16 @@ class SimulatedTimeLoop(SteppedLoop):
         selector.select = leap  # type: ignore[method-assign]
 
     def time(self) -> float:
-        """Return the time of what was called last."""
+        """Return the simulated time."""
         return self._now
 
     @property
     def timers(self) -> int:
-        """How many calls wait for their time."""
+        """Return the number of pending timers."""
         return sum(not each.cancelled() for each in self._scheduled)  # type: ignore[attr-defined]
 
     def pass_time(self, seconds: float) -> None:
-        """Let so much time pass, and everything happen that is due by then."""
+        """Advance the time by this many seconds and run everything that is due by then."""
         until = self._now + seconds
         self.run_until_complete(asyncio.sleep(seconds))
         self._now = until

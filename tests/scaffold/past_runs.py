@@ -1,4 +1,4 @@
-"""Runs without processes: folders written by hand, with given clocks."""
+"""Folders of runs without processes, with fixed clocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def write_run(
     directory: str | Path = "/project",
     at: float = NOON,
 ) -> RunFolder:
-    """Write a run's folder: its plan, its launch, and a journal of these events."""
+    """Write a run's folder: its plan, the facts of its launch, and a journal of these events."""
     folder = RunFolder(home / "runs" / str(number))
     folder.path.mkdir(parents=True)
     write_version(home)
@@ -45,7 +45,7 @@ def write_run(
 
 
 def append(folder: RunFolder, events: Iterable[tuple[Moment, Event]]) -> None:
-    """Go on with a run's journal."""
+    """Append events to a run's journal."""
     plan = folder.plan()
     state = new_run(plan)
     for entry in read_journal(folder.journal_file, plan):
@@ -59,20 +59,20 @@ def append(folder: RunFolder, events: Iterable[tuple[Moment, Event]]) -> None:
 
 
 def moments(*, boot: str = "boot-a", up: float = 500.0, at: float = NOON) -> tuple[Moment, Moment, Moment, Moment]:
-    """Four moments, ten seconds apart."""
+    """Return four moments, ten seconds apart."""
     first, second, third, fourth = (Moment(at + passed, up + passed, boot) for passed in (0, 10, 20, 30))
     return first, second, third, fourth
 
 
 def finished(*, boot: str = "boot-a", code: int = 0, up: float = 500.0) -> list[tuple[Moment, Event]]:
-    """A run of one worker: accepted, placed, started after ten seconds, ended after thirty."""
+    """Return the events of a run of one worker: accepted, placed, started after ten seconds, ended after thirty."""
     accepted, started, _, ended = moments(boot=boot, up=up)
     exited = ReplicaExited(WORKER, 0, 0, Exit(code), ended.since_boot)
     return [*running(accepted, started), (ended, exited)]
 
 
 def running(accepted: Moment, started: Moment) -> list[tuple[Moment, Event]]:
-    """A run of one worker that goes on."""
+    """Return the events of a run of one worker that has not ended."""
     return [
         (accepted, RunAccepted()),
         (accepted, AttemptPlaced(0, ("127.0.0.1:20000",))),
@@ -81,7 +81,7 @@ def running(accepted: Moment, started: Moment) -> list[tuple[Moment, Event]]:
 
 
 def summary_of(number: int, *, directory: str = "/project", **fields: object) -> Summary:
-    """A row of the index."""
+    """Return the row of a run in the index."""
     row = Summary(
         id=str(number),
         number=number,

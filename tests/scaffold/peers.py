@@ -1,4 +1,4 @@
-"""Replicas that meet each other in a network, for tests of it."""
+"""Replicas that connect to each other, for tests of networks."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from scaffold.workspace import Run, Workspace
 
 PRIVATE = "engine: {local: {network: private}}"
 
-# Every replica serves a greeting with its run on the port of its own address, waits until it was greeted by all
-# others as one of this run, says so, and serves on until it is told to end.
+# Every replica serves its run's number on the port of its own address, connects to every other replica until all have
+# answered, prints the answers, and continues to serve until the file `go-RUN-ATTEMPT` exists.
 PEER = """
 import json, os, socket, threading, time
 from pathlib import Path
@@ -35,7 +35,7 @@ def greet(address):
             with socket.create_connection((host, int(port)), timeout=30) as client:
                 return client.recv(64).decode()
         except ConnectionRefusedError:
-            time.sleep(0.01)  # it is there, and does not serve yet
+            time.sleep(0.01)  # its host exists, but it does not listen yet
 greeted = {address: greet(address) for address in config["cluster"]["worker"]}
 print(json.dumps({"host": socket.gethostname(), "uid": os.getuid(), "greeted": greeted}), flush=True)
 (here / f"met-{run}-{attempt}-{index}").touch()
@@ -54,7 +54,7 @@ def peers(
     more: str = "",
     python: str = "",
 ) -> Run:
-    """A plan in which each replica meets all others; with a Python of one's own, they say that they use TensorFlow."""
+    """Start a run in which each replica connects to all others; with `python`, the scripts import TensorFlow."""
     workspace.write("peer.py", f"import tensorflow\n{PEER}" if python else PEER)
     run = workspace.train(f"""
 framework: tensorflow
@@ -70,7 +70,7 @@ timeouts: {{grace: 1}}
 
 
 def python_for(workspace: Workspace) -> str:
-    """A Python that the replicas of this workspace may run: ours may be for its owner alone."""
+    """Return a Python that the user of this workspace may run; that of the tests may be private to its owner."""
     for python in (sys.executable, "/usr/bin/python3"):
         if (
             subprocess.run(

@@ -1,4 +1,4 @@
-"""Short ways to make plans and places for tests."""
+"""Functions that make plans and placements for tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_of(text: str, *, run: str = "4") -> Plan:
 
 
 def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_dir: str | None = None) -> Place:
-    """Return an invented place."""
+    """Return a made-up place."""
     return Place(
         host=host,
         port=port,
@@ -43,7 +43,7 @@ def place_of(plan: Plan, *, port: int = 2222, host: str = "127.0.0.1", python_di
 
 
 def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
-    """Return invented places: ports on one host that count up from 2222, or a host for each."""
+    """Return a made-up placement: consecutive ports from 2222 on one host, or one host for each replica."""
     return {
         replica.id: place_of(plan, host=f"{replica.id}.example") if hosts else place_of(plan, port=2222 + number)
         for number, replica in enumerate(plan.replicas)
@@ -51,11 +51,11 @@ def placement_of(plan: Plan, *, hosts: bool = False) -> Placement:
 
 
 def launches_of(text: str) -> dict[str, Launch]:
-    """Return every replica's launch, by its name."""
+    """Return the launch of every replica, by its name."""
     plan = plan_of(text)
     return {str(launch.replica.id): launch for launch in bind(plan, placement_of(plan))}
 
 
 def envs_of(text: str) -> dict[str, dict[str, LaunchValue]]:
-    """Return every replica's variables, by its name."""
+    """Return the variables of every replica, by its name."""
     return {name: dict(launch.env) for name, launch in launches_of(text).items()}

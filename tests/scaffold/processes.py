@@ -1,4 +1,4 @@
-"""Processes of this machine, as the kernel tells of them."""
+"""Processes of this machine, read from /proc."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scaffold.waiting import wait_until
 
 
 def read_to(command: subprocess.Popen[str], words: str) -> str:
-    """What a command prints up to the line with these words, which has to come."""
+    """Return the output of a command up to a line with these words; fail if there is no such line."""
     assert command.stdout
     shown = ""
     while words not in shown:
@@ -23,7 +23,7 @@ def read_to(command: subprocess.Popen[str], words: str) -> str:
 
 
 def lock_holder(path: Path) -> int | None:
-    """Return the process that holds the writer's lock of this file, by the kernel's list."""
+    """Return the pid of the process that holds the write lock of this file, from /proc/locks."""
     try:
         status = path.stat()
     except FileNotFoundError:
@@ -39,19 +39,19 @@ def lock_holder(path: Path) -> int | None:
 
 
 def kill_and_wait(*pids: int) -> None:
-    """KILL processes and wait until they are gone."""
+    """Send KILL to processes and wait until they have ended."""
     for pid in pids:
         os.kill(pid, signal.SIGKILL)
     wait_until(lambda: not any(map(is_alive, pids)))
 
 
 def pids() -> list[int]:
-    """All processes of this machine."""
+    """Return the pids of all processes of this machine."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
 
 
 def name_of(pid: int) -> str:
-    """What a living process is called; nothing for one that has ended."""
+    """Return the name of a running process; empty if it has ended."""
     try:
         _, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
         words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")

@@ -31,13 +31,13 @@ os.environ["OUTPUT_DIR"] = {output!r}
 
 
 class Project:
-    """What `drumline init` wrote into a folder, and the environment of the framework it is for; other files beside."""
+    """A folder written by `drumline init`, with the environment of its framework."""
 
     def __init__(self, project: Path, folder: Path, template: str, environment: str) -> None:
         self.folder = project
         self.python = find_python(environment)
         self._rest = folder
-        # Little more than nothing: no variable of the test process reaches a training.
+        # A minimal environment: no variable of the test process reaches a training.
         self._env = {
             "PATH": os.environ["PATH"],
             "HOME": str(folder),
@@ -52,13 +52,13 @@ class Project:
         return run([str(self.python), "-m", "drumline", *words], self.folder, self._env)
 
     def run_alone(self, and_then: str = "") -> str:
-        """Run the script in one process that was not started by drumline; then a few lines that see a line's output."""
+        """Run the script in one process without drumline, then lines of Python that read the output of a gang."""
         code = _ALONE_AND_THEN.format(output=str(self.output)) + and_then
         return run([str(self.python), "-c", code], self.folder, self._env)
 
     @contextmanager
     def line(self, *parameters: str) -> Iterator[RenderedGang]:
-        """Render the plan, with ports that no other test takes, and clear it away in the end."""
+        """Render the plan with ports that no other test uses; kill the gang at the end of the block."""
         with claimed_ports(8) as port:
             spec = (self.folder / "drumline.yml").read_text()
             (self.folder / "here.yml").write_text(f"{spec}\nport: {port}\n")
@@ -72,7 +72,7 @@ class Project:
 
 
 class RenderedGang:
-    """Replicas of a rendered script, each a process group of its own that writes to a file of its own."""
+    """Replicas of a rendered script, each in its own process group and with its own log file."""
 
     def __init__(self, script: Path, logs: Path, env: Mapping[str, str]) -> None:
         self._script, self._logs, self._env = script, logs, env
@@ -87,7 +87,7 @@ class RenderedGang:
         self.kill()
 
     def start(self, *replicas: str) -> None:
-        """Start each replica as a person would in a terminal of its own."""
+        """Start each replica as a user would, in a separate terminal."""
         for replica in replicas:
             with (self._logs / replica).open("wb") as log:
                 self._processes[replica] = subprocess.Popen(
@@ -95,7 +95,7 @@ class RenderedGang:
                 )
 
     def finish(self, *replicas: str) -> None:
-        """Wait until these have exited with 0; the first that has not fails the test with its last lines."""
+        """Wait until these replicas have exited with 0; otherwise fail with the last lines of all logs."""
         deadline = time.monotonic() + GANG_SECONDS
         with selectors.DefaultSelector() as selector:
             for replica in replicas:
@@ -112,32 +112,32 @@ class RenderedGang:
                         pytest.fail(f"{key.data} exited with {code}{self.tails()}")
 
     def is_running(self, replica: str) -> bool:
-        """Whether the replica has not exited."""
+        """Return whether the replica has not exited."""
         return os.waitid(os.P_PID, self._processes[replica].pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def output(self, replica: str) -> str:
-        """Everything the replica has written so far."""
+        """Return the output of the replica so far."""
         return (self._logs / replica).read_text(errors="replace")
 
     def tails(self) -> str:
-        """The last lines of every replica, for a failure's message."""
+        """Return the last lines of every replica, for the message of a failure."""
         return "".join(f"\n--- {name}\n{self.output(name)[-3000:]}" for name in self._processes)
 
     def kill(self) -> None:
-        """Kill all that is left, with everything it started."""
+        """Kill all replicas that are left, with their child processes."""
         for replica, process in self._processes.items():
             if process.returncode is None:
                 self._reap(replica)
 
     def _reap(self, replica: str) -> int:
-        """Kill the replica's group and return its exit code, which is its own if it had already exited."""
+        """Kill the replica's process group and return the exit code; the replica's own code if it had exited before."""
         process = self._processes[replica]
-        os.killpg(process.pid, signal.SIGKILL)  # before it is waited for, while its number is still its own
+        os.killpg(process.pid, signal.SIGKILL)  # before `wait`, while the pid still belongs to it
         return process.wait()
 
 
 def run(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
-    """Run a command to its end and return what it prints; fail the test if it does not exit with 0."""
+    """Run a command to its end and return its output; fail the test if it does not exit with 0."""
     done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=GANG_SECONDS, check=False)
     if done.returncode != 0:
         pytest.fail(f"{argv} exited with {done.returncode}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
@@ -146,7 +146,7 @@ def run(argv: Sequence[str], folder: Path, env: Mapping[str, str]) -> str:
 
 @contextmanager
 def claimed_ports(count: int) -> Iterator[int]:
-    """The first of several free ports in a row, ours until the end of the block among all tests of this machine."""
+    """Yield the first of `count` consecutive free ports, which no other test of this machine uses during the block."""
     for first in range(32_760 - count, 26_000, -count):
         with socket.socket(socket.AF_UNIX) as claim:
             try:
@@ -163,11 +163,11 @@ def claimed_ports(count: int) -> Iterator[int]:
 
 
 def losses(output: str) -> dict[int, float]:
-    """The loss that was printed for each epoch."""
+    """Return the printed loss of each epoch."""
     return {int(epoch): float(loss) for epoch, loss in re.findall(r"^epoch (\d+): loss ([\d.]+)", output, re.MULTILINE)}
 
 
 def accuracies(output: str) -> dict[int, float]:
-    """The accuracy that was printed for each epoch."""
+    """Return the printed accuracy of each epoch."""
     found = re.findall(r"^epoch (\d+): .*accuracy ([\d.]+)", output, re.MULTILINE)
     return {int(epoch): float(accuracy) for epoch, accuracy in found}

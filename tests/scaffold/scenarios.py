@@ -1,4 +1,4 @@
-"""Histories of runs in words: events are read from words, and actions are described in words.
+"""Histories of runs as text: events are read from text, and actions are described as text.
 
 A scenario is a title, the words of a plan (see `gang`), and lines `EVENT [-> ACTIONS] [:: PHASE OF THE RUN]`. Without
 an arrow, no action is expected. `= worker.0 FINISHED, ps.0 FINISHED RunOver` is the expected state of every replica.
@@ -74,7 +74,7 @@ class ScenarioReplay:
         self._hours = 0
 
     def apply(self, words: str) -> str:
-        """Apply the events that these words stand for; return their actions in words."""
+        """Apply the events that this text describes; return their actions as text."""
         done: list[Action] = []
         for event in self._events(words):
             self.events.append(event)
@@ -83,7 +83,7 @@ class ScenarioReplay:
         return "" if words == "running" else "; ".join(map(describe_action, done))
 
     def describe_states(self) -> str:
-        """Return the state of every replica, in words."""
+        """Return the state of every replica as text."""
         return ", ".join(f"{name} {each.phase} {each.reason}".strip() for name, each in self.state.all_states.items())
 
     def _events(self, words: str) -> Iterator[Event]:
@@ -158,7 +158,7 @@ class ScenarioReplay:
 
 
 def describe_action(action: Action) -> str:
-    """Return an action in words; a stop without grace is a `kill`."""
+    """Return an action as text; a stop without grace is a `kill`."""
     match action:
         case Prepare():
             return f"prepare {_describe_incarnation(action.helper, action.incarnation)}"

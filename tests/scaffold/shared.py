@@ -1,4 +1,4 @@
-"""What is made once for all test processes of a session, which xdist starts side by side."""
+"""Folders that are made once for all test processes of a session, which xdist starts in parallel."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 
 
 def shared_folder(factory: pytest.TempPathFactory) -> Path:
-    """Return the temporary folder that all test processes of this session have."""
+    """Return the temporary folder that all test processes of this session share."""
     own = factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
 
 
 def make_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
-    """Return a folder that the first test process fills by `make`; the others wait until it has."""
+    """Return a folder that the first test process fills by `make`; the other processes wait until it is full."""
     folder, made = (shared_folder(factory) / each for each in (name, f"{name}.made"))
     with (shared_folder(factory) / f"{name}.lock").open("w") as lock:
         flock(lock, LOCK_EX)

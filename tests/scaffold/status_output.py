@@ -1,4 +1,4 @@
-"""What `drumline status` shows, as tests read it."""
+"""Parse the output of `drumline status`."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def data(capsys: Captured, *words: str) -> Any:
 
 
 def cells(text: str) -> list[list[str]]:
-    """A table without its headings, cells apart by two blanks or more."""
+    """Return the cells of a table without its headings; cells are separated by two blanks or more."""
     return [[cell.strip() for cell in line.split("  ") if cell.strip()] for line in text.splitlines()[1:]]

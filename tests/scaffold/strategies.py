@@ -1,4 +1,4 @@
-"""Specs out of thin air, for Hypothesis: as objects, and as the YAML a person might write for them.
+"""Random specs, for Hypothesis: as objects, and as YAML that a user might write for them.
 
 `specs()` gives specs that `drumline check` accepts, `wild_specs()` also those that only the types allow.
 `to_yaml(spec)` writes any of them so that reading it gives the same spec again.
@@ -28,7 +28,7 @@ from drumline.spec.types import Spec
 SPEC = known_spec_type()
 ENGINE = type(SPEC(project="x").engine)
 
-# What YAML 1.1 or a shell would make something else of.
+# Texts that YAML 1.1 or a shell reads as something else.
 TRICKY = (
     *(
         "no",
@@ -99,7 +99,7 @@ seconds = st.one_of(
 
 
 def _some(fields: Mapping[str, SearchStrategy[Any]]) -> SearchStrategy[dict[str, Any]]:
-    """Any few of these fields; a spec that says everything is rare, and slow to draw."""
+    """Draw a few of these fields; a spec with all keys is unlikely and slow to draw."""
     return st.fixed_dictionaries({}, optional=dict(fields))
 
 
@@ -153,7 +153,7 @@ _of_its_own = _some({"run": runs, "env": envs, "resources": resources, "first": 
 
 @st.composite
 def _roles(draw: st.DrawFn, first_port: int, most: int = 4) -> types.Role:
-    """A role of at most so many replicas, with ports from a range of its own."""
+    """Draw a role with at most `most` replicas and ports from a separate range."""
     count, port = draw(st.integers(1, most)), draw(st.integers(first_port, first_port + 900))
     ports = draw(st.sampled_from((None, None, port, tuple(range(port, port + count)))))
     return types.Role(replicas=count, port=ports, **draw(_of_its_own))
@@ -321,7 +321,7 @@ _fields = _some(
 
 @st.composite
 def wild_specs(draw: st.DrawFn) -> Spec:
-    """A spec that the types allow; most pass the rules, some do not.
+    """Draw a spec that the types allow; most pass the rules, some do not.
 
     It has the parameters that its placeholders need, and sometimes one more.
     """
@@ -333,12 +333,12 @@ def wild_specs(draw: st.DrawFn) -> Spec:
 
 
 def specs() -> SearchStrategy[Spec]:
-    """A spec that reads well and passes every rule: it can be planned, bound and rendered (its workdir is `.`)."""
+    """Draw a spec that passes every rule: it can be planned, bound and rendered (its workdir is `.`)."""
     return wild_specs().filter(lambda spec: not any(problem.fatal for problem in all_spec_problems(spec)))
 
 
 def to_data(spec: Block, *, shorten: Callable[[], bool] = lambda: True) -> object:
-    """A spec as plain data, in the short form wherever there is one and `shorten()` agrees."""
+    """Return a spec as plain data, with short forms where they exist and `shorten()` returns true."""
     written = {}
     for field in msgspec.structs.fields(spec):
         value = getattr(spec, field.name)
@@ -369,14 +369,14 @@ def _plain(name: str, value: object, shorten: Callable[[], bool]) -> object:
 
 
 def to_yaml(spec: Spec, *, shorten: Callable[[], bool] = lambda: True, flow: bool | None = False) -> str:
-    """A spec as a file: reading it gives an equal spec."""
+    """Return a spec as YAML; reading it gives an equal spec."""
     text: str = yaml.safe_dump(to_data(spec, shorten=shorten), default_flow_style=flow, sort_keys=False)
     return text
 
 
 @st.composite
 def spec_files(draw: st.DrawFn) -> tuple[Spec, str]:
-    """A spec that passes every rule, and one of the ways to write it down."""
+    """Draw a spec that passes every rule, and its YAML in one of several forms."""
     spec = draw(specs())
     randomness = draw(st.randoms(use_true_random=False))
     return spec, to_yaml(

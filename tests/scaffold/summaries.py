@@ -1,4 +1,4 @@
-"""Summaries as TensorFlow writes them, written without it; and TensorBoard's answers, read as its page reads them."""
+"""Write summaries in TensorFlow's format without TensorFlow, and read TensorBoard's answers as its page does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _POLYNOMIAL = 0x82F63B78  # of CRC-32C
 
 
 def write_scalars(folder: Path, tag: str, values: Sequence[float]) -> Path:
-    """A file of events with one value at each step, from 0 on."""
+    """Write an event file with one value at each step, from 0 on."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"events.out.tfevents.1700000000.here.{os.getpid()}.0"
     events = [_event(0, _field(3, b"brain.Event:2"))]
@@ -37,7 +37,7 @@ def summary_record(summary: bytes, step: int = 7) -> bytes:
 
 
 def read_scalars(address: str, tag: str) -> dict[str, list[tuple[int, float]]]:
-    """Every run that TensorBoard shows with this tag: its steps and values."""
+    """Return the steps and values of each run that TensorBoard shows with this tag."""
     tags = _read(f"{address}data/plugin/scalars/tags")
     runs = [run for run, known in tags.items() if tag in known]
     return {

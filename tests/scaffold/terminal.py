@@ -16,7 +16,7 @@ from scaffold.workspace import COMMAND, Workspace
 
 
 class Terminal:
-    """A command at a terminal of its own, and everything that it has shown there."""
+    """A command at its own pseudo-terminal, with everything that it has written there."""
 
     def __init__(
         self, workspace: Workspace, *words: str, lines: int = 40, columns: int = 100, env: Mapping[str, str] = {}
@@ -37,7 +37,7 @@ class Terminal:
         os.close(slave)
 
     def read(self, seconds: float) -> bool:
-        """Take what is shown next; False when nothing comes for so long, or the process has ended."""
+        """Read the next output; return False if none comes within `seconds`, or the process has ended."""
         if not select.select([self._master], [], [], seconds)[0]:
             return False
         try:
@@ -48,11 +48,11 @@ class Terminal:
         return bool(data)
 
     def wait_for(self, text: str) -> None:
-        """Wait until this was shown."""
+        """Wait until this text was shown."""
         self.wait_until(lambda: text.encode() in self.shown)
 
     def wait_until(self, look: Callable[[], bool]) -> None:
-        """Wait until what was shown is like this: a screen may come in pieces."""
+        """Read output until `look` returns true; fail if none comes for PATIENCE_SECONDS."""
         while not look():
             assert self.read(PATIENCE_SECONDS), self.shown.decode()
 
@@ -63,11 +63,11 @@ class Terminal:
         return self.process.wait(timeout=PATIENCE_SECONDS)
 
     def press_ctrl_c(self) -> None:
-        """Type it."""
+        """Type Ctrl-C."""
         os.write(self._master, b"\x03")
 
     def close(self) -> None:
-        """Close the window."""
+        """Close the terminal, as a closed window does."""
         if self._master >= 0:
             os.close(self._master)
             self._master = -1

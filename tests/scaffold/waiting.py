@@ -1,4 +1,4 @@
-"""Wait for what happens in another process, by looking."""
+"""Wait for a condition in another process by polling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspaces in which scripts find drumline's runtime, and what they share: a framework is imported once for all."""
+"""Workspaces in which scripts can import drumline's runtime; their warm processes are shared by all tests."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from training.examples import open_workspace
 
 @pytest.fixture(scope="session")
 def warmth(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where all test processes find the warm processes of trainings, which end with the last of the tests."""
+    """Yield the folder of the warm processes that all test processes share; they end with the last test."""
     folder = shared_folder(tmp_path_factory) / "warmth"
     for each in (folder, warm_folder(folder), folder / "tmp"):
         each.mkdir(mode=0o700, exist_ok=True)
     with (folder / "users").open("w") as users:
         flock(users, LOCK_SH)
         yield folder
-        with suppress(BlockingIOError):  # another process has trainings to do
+        with suppress(BlockingIOError):  # another test process still runs trainings
             flock(users, LOCK_EX | LOCK_NB)
             stop_warm_processes(folder)
             assert list((folder / "tmp").glob("private-*")) == []

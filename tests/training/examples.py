@@ -1,4 +1,4 @@
-"""How an example is trained in a test: a copy of its folder, by `drumline train`, in its framework's environment."""
+"""Train an example in a test: a copy of its folder, by `drumline train`, in its framework's environment."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scaffold.workspace import Run, Workspace
 
 @contextmanager
 def open_workspace(folder: Path, warmth: Path | None = None) -> Iterator[Workspace]:
-    """A workspace in which scripts find `drumline.runtime`; nothing of them is left in the end."""
+    """Yield a workspace in which scripts can import `drumline.runtime`; no process of it is left after the test."""
     workspace = Workspace(folder / "workspace", warmth=warmth)
     workspace.env["PYTHONPATH"] = str(ROOT / "src")
     workspace.env["TF_CPP_MIN_LOG_LEVEL"] = "2"
@@ -28,13 +28,13 @@ def open_workspace(folder: Path, warmth: Path | None = None) -> Iterator[Workspa
     try:
         yield workspace
         workspace.leave()
-        assert warmth or list(temporary.glob("private-*")) == []  # of those that share it, the last test looks
+        assert warmth or list(temporary.glob("private-*")) == []  # with `warmth`, the last test checks
     finally:
         workspace.clear()
 
 
 def train(workspace: Workspace, folder: str, environment: str, *words: str, script: str) -> Run:
-    """Train the example of a folder to its end, with a script in its place, which stands beside it."""
+    """Train the example of a folder to its end, with `script` instead of the example's own, which it can import."""
     shutil.copytree(ROOT / "examples" / folder, workspace.project, dirs_exist_ok=True)
     workspace.write("instead.py", script)
     spec = (workspace.project / "drumline.yml").read_text()
@@ -43,7 +43,7 @@ def train(workspace: Workspace, folder: str, environment: str, *words: str, scri
 
 
 def train_to_the_end(workspace: Workspace, *words: str, seconds: float = GANG_SECONDS) -> Run:
-    """Run `drumline train` with these words; fail the test with the last lines of all if it does not succeed."""
+    """Run `drumline train` with these arguments; if it fails, fail the test with the last lines of all logs."""
     answer = workspace.run("train", "-d", *words)
     assert answer.code == 0, answer.err
     started = Run(workspace, answer.out.strip())
@@ -57,11 +57,11 @@ def train_to_the_end(workspace: Workspace, *words: str, seconds: float = GANG_SE
 
 
 def said(run: Run, replica: str, attempt: int = 0) -> str:
-    """What a replica wrote."""
+    """Return the output of a replica."""
     return run.log(replica, attempt).decode(errors="replace")
 
 
 def train_alone(workspace: Workspace, environment: str, code: str) -> str:
-    """Run a few lines of Python beside the example, as one process that was not started by drumline."""
+    """Run lines of Python in the folder of the example, in one process without drumline."""
     env = {name: workspace.env[name] for name in ("PATH", "PYTHONPATH", "TMPDIR")}
     return run([str(find_python(environment)), "-c", code], workspace.project, env)

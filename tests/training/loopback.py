@@ -1,4 +1,4 @@
-"""A web server on this machine that knows ranges, and that may cut what it sends, hold it back or change it."""
+"""A web server on this machine that supports ranges, and can cut, delay or change its answers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class Loopback:
-    """One file at one address; what is asked of it is written down."""
+    """A server of one file, which records the requests."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content
         self.version = '"1"'
         self.url = ""
-        self.ranges: list[str] = []  # asked for so far; nothing where all was
-        self.cut: int | None = None  # the next answer ends after so many bytes
-        self.hold: int | None = None  # the next one does not go on after so many
+        self.ranges: list[str] = []  # the requested ranges; empty for a request without a range
+        self.cut: int | None = None  # the next answer is cut after so many bytes
+        self.hold: int | None = None  # the next answer pauses after so many bytes
         self.held = threading.Event()
         self.over = threading.Event()
 
@@ -27,7 +27,7 @@ class _Handler(BaseHTTPRequestHandler):
     site: Loopback
 
     def do_GET(self) -> None:
-        """Send the file, or the rest of it where that is asked for and it is still the same."""
+        """Send the file, or the requested range if the file is unchanged."""
         site, wanted = self.site, self.headers.get("Range", "")
         site.ranges.append(wanted)
         if not site.url.endswith(self.path):
@@ -58,7 +58,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Say nothing."""
+        """Print nothing."""
 
 
 @contextmanager

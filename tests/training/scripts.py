@@ -1,4 +1,4 @@
-"""Scripts that a whole line runs, and what each of it printed."""
+"""Run a script on all replicas of a gang, and return what each of them printed."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def refused(call, *args, **kwargs):
         print("refused", error.code, flush=True)
 """
 
-# Which threads a process has, when those of one kind are gone: one that was joined is listed for a moment longer, until
-# the kernel has put it away.
+# The threads of a process, once those of one kind have ended: a joined thread is listed a moment longer, until the
+# kernel has removed it.
 NAME_THREADS = """
 def names_of_threads(gone=None):
     import pathlib, time

@@ -68,21 +68,21 @@ def test_training_continues_with_a_late_worker_a_cut_connection_and_an_incomplet
     (waited,) = [line for line in chief if line.startswith("waiting for ")]
     assert waited.startswith("waiting for worker.1 at 127.0.0.1:")
     assert chief.index(waited) < chief.index("all are there")
-    # A worker that cannot write where the chief does takes part in saving all the same.
+    # A worker that cannot write to the chief's folder takes part in saving all the same.
     assert "written ['epoch-000001.weights.h5']" in chief
     assert "written []" in other
-    # SIGTERM within an epoch ended a worker at once; the backup before the one that was cut is where all go on.
+    # SIGTERM during an epoch ended a worker at once; all continue from the backup before the incomplete one.
     (cause,) = run.state.causes
     assert (str(cause.replica), cause.exit) == ("worker.1", Exit(signal=15))
     for lines in printed.values():
         assert [line for line in lines if "epoch-000002.weights.h5 cannot be read: " in line]
         assert {"resumed after epoch 1", "epochs 3"} <= set(lines)
-    # Fewer files than workers are one sentence.
+    # Fewer files than workers are reported in one sentence.
     assert any(
         sentence.startswith("the data has fewer files than there are workers")
         for lines in printed.values()
         for sentence in refusals(lines)
     )
-    # What was written for TensorBoard is all that says how far it was, and is of the chief only.
+    # Only the chief's TensorBoard summaries have the progress of the training.
     replicas = json.loads(workspace.run("status", run.id, "-o", "json").out)["replicas"]
     assert [(each["progress"]["epoch"], each["progress"]["loss"]) for each in replicas] == [(4, 0.25), (None, None)]

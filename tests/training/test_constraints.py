@@ -1,4 +1,4 @@
-"""The frameworks' environments have what their packages ask for, as they have where a user installs them."""
+"""The frameworks' environments have all packages that their packages require, as after an installation by a user."""
 
 from __future__ import annotations
 

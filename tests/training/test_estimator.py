@@ -1,4 +1,4 @@
-"""The example for Estimator, trained through `drumline train` in the environment that it asks for."""
+"""The example for Estimator, trained by `drumline train` in the environment of its spec."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STEPS = 48  # of each process: 1152 rows in batches of 32, four times, by three 
 TRAINING = ("chief.0", "worker.0", "worker.1")
 LINE = (*TRAINING, "ps.0", "ps.1")
 
-# Train as the example does, and tell in the end which rows were taken out of the queue, with every single step.
+# Train as the example does, and print at the end which rows each step used.
 WATCHED = """
 import collections, hashlib, json
 import tensorflow as tf
@@ -52,8 +52,8 @@ example.OwnSteps = Watching
 example.main()
 """
 
-# Look at what others have trained, the numbers of the test data and titles for some of it; and see that real issues
-# are taken where they are.
+# Evaluate the trained model on the test data, and write titles for some of it; check that real issues are read from
+# their file.
 READ = """
 import numpy as np, tensorflow as tf
 issues = example.load_issues(1280)
@@ -89,7 +89,7 @@ def test_an_estimator_trains_on_a_master_and_two_workers_and_its_model_writes_ti
     check_rows_and_steps(trained)
     check_line(trained)
 
-    # One process, the same data, as many steps; and a look at what the line has saved.
+    # One process with the same data and as many steps, which then loads the model that the gang has saved.
     (path,) = (trained.path / "output" / "saved_model").iterdir()
     assert f"saved {path}" in said(trained, "chief.0")
     alone = train_alone(workspace, WATCHED + READ.format(path=path))
@@ -107,7 +107,7 @@ def test_an_estimator_trains_on_a_master_and_two_workers_and_its_model_writes_ti
 
 
 def train(workspace: Workspace) -> Run:
-    """Train the example to its end, watched, with nothing else changed."""
+    """Train the example to its end with a script that records the rows; everything else is unchanged."""
     shutil.copytree(ROOT / "examples" / "estimator", workspace.project, dirs_exist_ok=True)
     workspace.write("watched.py", WATCHED)
     spec = workspace.project / "drumline.yml"
@@ -118,7 +118,7 @@ def train(workspace: Workspace) -> Run:
 
 
 def environment_of(workspace: Workspace) -> Path:
-    """Where drumline has, or would build, what the spec asks for."""
+    """Return the folder in which drumline has, or would build, the environment of the spec."""
     return Path(json.loads(workspace.run("render", "-o", "json").out)["build"]["environment"])
 
 
@@ -129,7 +129,7 @@ def train_alone(workspace: Workspace, code: str) -> str:
 
 
 def check_rows_and_steps(trained: Run) -> None:
-    """Each process took its steps, on rows of its own; all steps together are the model's."""
+    """Check that each process took its steps on its own rows, and that the model has counted all of them."""
     for replica in TRAINING:
         assert re.search(rf"^took {STEPS} steps of its own; step \d+ of all$", said(trained, replica), re.MULTILINE)
         assert rows_of(said(trained, replica)).total() == STEPS * 32
@@ -137,7 +137,7 @@ def check_rows_and_steps(trained: Run) -> None:
 
 
 def check_line(trained: Run) -> None:
-    """Both ps held variables and were stopped in the end; all others ended by themselves."""
+    """Check that both ps held variables and were stopped at the end, and that all other replicas exited with 0."""
     graph = (trained.path / "output" / "checkpoint" / "graph.pbtxt").read_text()
     handles = [node for node in graph.split("\nnode {") if 'op: "VarHandleOp"' in node]
     assert {device for node in handles for device in re.findall(r'device: "/job:ps/task:(\d)"', node)} == {"0", "1"}
@@ -148,13 +148,13 @@ def check_line(trained: Run) -> None:
 
 
 def rows_of(text: str) -> Counter[str]:
-    """How often each row was trained on."""
+    """Return how often each row was used."""
     (rows,) = re.findall(r"^rows (.*)$", text, re.MULTILINE)
     return Counter(json.loads(rows))
 
 
 def evaluated(text: str) -> dict[str, float]:
-    """What the last evaluation found."""
+    """Return the results of the last evaluation."""
     last = re.findall(r"Saving dict for global step \d+: (.*)$", text, re.MULTILINE)[-1]
     return {name: float(value) for name, value in re.findall(r"(\w+) = ([\d.e-]+)", last)}
 

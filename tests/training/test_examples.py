@@ -1,4 +1,4 @@
-"""The examples, trained by real processes through `drumline train`; the numbers are checked."""
+"""The examples, trained by `drumline train`; their losses and accuracies are checked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scaffold.workspace import Run, Workspace
 EXAMPLES = ("keras_mnist", "custom_training_mnist")
 WORKERS = ("worker.0", "worker.1")
 
-# Trains alone, and then looks at what others trained: the model in both its forms.
+# Trains in one process, and then loads the model that the gang has saved, in both formats.
 ALONE_AND_THEN = """
 import sys
 import numpy as np, tensorflow as tf
@@ -48,7 +48,7 @@ runtime.report = report_and_fall
 runpy.run_path("{example}.py", run_name="__main__")
 """
 
-# An example that waits in its last epoch, so that the others can be examined.
+# An example that waits in its last epoch, so that the summaries of the epochs before can be read.
 WATCHED = """
 import os, runpy, time
 import tensorflow  # a script that imports it starts warm
@@ -83,14 +83,14 @@ for batches in (
 
 
 def train(workspace: Workspace, example: str, *words: str, script: str = "") -> Run:
-    """Train an example to its end, or a script in its place, which stands beside it."""
+    """Train an example to its end; `script` replaces the example's script, which it can import."""
     started = start(workspace, example, *words, script=script)
     finish(started)
     return started
 
 
 def start(workspace: Workspace, example: str, *words: str, script: str = "", shown: bool = False) -> Run:
-    """Begin to train; unless it is to be shown, without TensorBoard, which takes its time from the others."""
+    """Start a training; without TensorBoard unless it is tested, since it takes CPU time from the replicas."""
     for name in EXAMPLES:
         shutil.copytree(ROOT / "examples" / name, workspace.project, dirs_exist_ok=True)
     spec = (ROOT / "examples" / example / "drumline.yml").read_text()
@@ -126,7 +126,7 @@ def test_two_workers_have_the_results_of_one_process_also_when_a_worker_is_kille
     assert losses(second) == losses(first)
     assert accuracies(second) == accuracies(first)
 
-    # The chief saves; the others leave nothing.
+    # Only the chief saves files.
     output = trained.path / "output"
     assert {path.name for path in output.iterdir()} == {"checkpoint", "model.keras", "saved_model", "summaries"}
     assert {path.name.split(".")[-3] for path in output.rglob("events.out.*")} == {str(trained.pid("worker.0"))}
@@ -138,7 +138,7 @@ def test_two_workers_have_the_results_of_one_process_also_when_a_worker_is_kille
         assert report.step == 3
         assert report.values == pytest.approx({"loss": losses(first)[3], "accuracy": accuracies(first)[3]}, abs=1e-4)
 
-    # One process, whole batches, no drumline but its runtime.
+    # One process with whole batches, without drumline except its runtime.
     code = ALONE_AND_THEN.format(example=example, output=output)
     env = {name: workspace.env[name] for name in ("PATH", "PYTHONPATH", "TMPDIR")}
     alone = run([str(find_python("tensorflow")), "-c", code], workspace.project, env)
@@ -151,18 +151,18 @@ def test_two_workers_have_the_results_of_one_process_also_when_a_worker_is_kille
 
 
 def check_killed(workspace: Workspace, example: str, victim: int, whole: dict[int, float]) -> None:
-    """When a worker is killed, all go on from the epoch that the chief saved, to the numbers of a whole run."""
+    """Check that all continue from the saved epoch after a worker was killed, with the losses of a run without it."""
     trained = train(workspace, example, "-p", "epochs=3", script=KILLED.format(example=example, victim=victim))
     assert trained.state.attempt == 1
-    # The chief may have saved the second epoch, which the other never did.
+    # The chief may have saved the second epoch, which the other worker has not finished.
     (done,) = {re.findall(r"^resumed after epoch (\d)$", said(trained, each, 1), re.MULTILINE)[0] for each in WORKERS}
     assert int(done) in ((1, 2) if victim == 1 else (1,))
     before, after = losses(said(trained, WORKERS[victim])), losses(said(trained, "worker.0", 1))
     assert list(before) == [1, 2]
     assert list(after) == list(range(int(done) + 1, 4))
     assert losses(said(trained, "worker.1", 1)) == after
-    # It went on with what had been learned, exactly: an epoch that was done before comes to the same again, and the
-    # whole curve is that of a run without a failure.
+    # It continued with exactly the saved state: a repeated epoch has the same loss again, and the losses of all epochs
+    # are those of a run without a failure.
     assert after[int(done) + 1] < before[int(done)]
     again = {epoch: loss for epoch, loss in after.items() if epoch in before}
     assert again == pytest.approx({epoch: before[epoch] for epoch in again}, rel=1e-4)
@@ -183,7 +183,7 @@ def test_each_row_is_processed_by_one_worker_once_per_epoch(workspace: Workspace
 
 
 def scalars(address: str, count: int) -> dict[str, list[tuple[int, float]]]:
-    """The losses that TensorBoard shows of runs with so many; it reads files in its own time."""
+    """Return the losses that TensorBoard shows once it has read so many; it reads files with delays."""
     return {run: found for run, found in read_scalars(address, "loss").items() if len(found) == count}
 
 

@@ -40,10 +40,10 @@ def test_the_exception_of_one_tensorflow_worker_is_shown_without_the_errors_that
     assert (cause["replica"], cause["reason"], cause["class"]) == ("1.worker.1", "Exited", "crash")
     assert cause["error"] == "ValueError: bad row in the data: [nan nan]"
     assert cause["progress"]["step"] == 4
-    # Its own line is there, and nothing of graphs and operations.
+    # The failed line of the script is shown, without TensorFlow's text about graphs and operations.
     assert 'mirrored.py", line 15, in check\n┃     raise ValueError(' in card
     assert "node" not in card
-    # In what words it noticed depends on what it was doing at that moment.
+    # The message of the other worker depends on what it was doing at that moment.
     gone = r"socket closed|connection (reset by peer|closed by peer|refused)|another task died|.*collective.*"
     assert re.search(rf"┃ 1\.worker\.0 (followed: ({gone})|was stopped)", card)
 

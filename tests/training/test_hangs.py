@@ -1,4 +1,4 @@
-"""Lines of real frameworks that hang: the rank that keeps the others waiting is named, and where it is."""
+"""Gangs of real frameworks that hang: the rank that the others wait for is named with its position in the code."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ else:
 
 
 def train(workspace: Workspace, framework: str, script: str, words: str, spec: str) -> Run:
-    """Run a line to its failure."""
+    """Run a gang until it has failed."""
     workspace.write("script.py", script)
     python = find_python(framework)
     workspace.write_spec(f"framework: {framework}\nrun: {python} script.py {words}\ntensorboard: false\n{spec}")
-    # With the framework's own Python, which has no py-spy, Python itself has to say where it is.
+    # The framework's environment has no py-spy, so that Python's faulthandler has to print the stacks.
     program = (str(python), "-m", "drumline") if framework == "tensorflow" else COMMAND
     command = workspace.command("train", "-d", program=program)
     out, err = command.communicate(timeout=GANG_SECONDS)
@@ -80,7 +80,7 @@ def test_a_replica_that_tensorflow_waits_for_until_the_timeout_is_the_cause(work
     assert f"worker.1 does not listen on {addresses(run)[1]}: " in run.cause.exit.message
     assert "worker.1 is in read_files (script.py:8), worker.0 waits in " in run.cause.exit.message
     assert run.replica_phase("worker.0") is Phase.KILLED
-    # The chief of a line with parameter servers would wait for ever, without a word.
+    # The chief of a gang with parameter servers would wait for ever without output.
     run = train(workspace, "tensorflow", TENSORFLOW, "ps 0", f"roles: {{chief: 1, worker: 1, ps: 1}}\n{timeouts}")
     assert (str(run.cause.replica), run.cause.failure) == ("ps.0", "rendezvous")
     assert f"ps.0 does not listen on {addresses(run)[2]}: " in run.cause.exit.message

@@ -1,4 +1,4 @@
-"""How `examples/issue_summarization` makes its data: fetched to the last byte, whatever happens, and numbered once."""
+"""The data of `examples/issue_summarization`: downloaded completely despite interruptions, and numbered once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MADE = {"github_issues.csv", "held_out.txt", "train.txt", "vocabulary.json"}
 
 
 def make_csv(count: int = 4000) -> bytes:
-    """Issues of the data set's shape; what people write has commas, quotes and lines."""
+    """Return issues in the format of the data set; their texts have commas, quotes and several lines."""
     text = io.StringIO()
     table = csv.writer(text)
     table.writerow(["issue_url", "issue_title", "body"])
@@ -94,7 +94,7 @@ def test_a_killed_preparation_continues_when_it_runs_again_and_a_complete_one_do
         part = preparation.data / "download.part"
         assert process.stdout
         assert "from byte 0 of" in process.stdout.readline()
-        wait_until(lambda: part.stat().st_size > 100_000)  # it comes in pieces
+        wait_until(lambda: part.stat().st_size > 100_000)  # the download arrives in pieces
         process.kill()
     assert not (preparation.data / "github_issues.csv").exists()
 
@@ -143,7 +143,7 @@ def test_an_existing_csv_file_is_used_and_its_words_are_numbered(preparation: Pr
     assert (vocabulary["train"], vocabulary["held_out"]) == (900, 100)
     assert set(vocabulary["title"]) == {"", "?", "title", *"0123456"}
     assert {"body", "quoted", "lines", "é"} <= set(vocabulary["body"])
-    # Each issue says again what it said, without what it has too much and with what is not known.
+    # Decoded issues have their original words, cut to the maximum length and with `?` for unknown words.
     for name in ("train", "held_out"):
         for line in (preparation.data / f"{name}.txt").read_text().splitlines():
             numbers = [int(word) for word in line.split()]

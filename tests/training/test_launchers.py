@@ -11,7 +11,7 @@ from scaffold.environments import find_python
 from scaffold.workspace import Workspace
 from training.examples import said, train_to_the_end
 
-# What torchrun sets for its own agent and for logs, and what drumline decides by itself.
+# Variables that torchrun sets for its own agent and logs, and variables with other values under drumline.
 NOT_COMPARED = {
     "LC_CTYPE",  # set by Python itself
     "MASTER_PORT",

@@ -1,4 +1,4 @@
-"""Real frameworks in a private network: they train as one, and no process outside reaches what they serve."""
+"""Real frameworks in a private network: workers train together, and no process outside reaches their ports."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scaffold.rendered_gang import GANG_SECONDS, claimed_ports, losses
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
-# Connects to an address and says what came of it, in the namespaces of a process if one is named.
+# Connects to an address and prints the result, in the namespaces of a process if one is given.
 KNOCK = """
 import os, socket, sys
 from drumline.runtime.keeper import enter_namespace
@@ -46,10 +46,10 @@ def knock(host: str, port: int, inside: int | None = None) -> str:
 
 
 def own_addresses() -> list[str]:
-    """Addresses at which this machine is reached, from itself and, where it has a network, from others."""
+    """Return the addresses of this machine: loopback, and that of its network if it has one."""
     with socket.socket(type=socket.SOCK_DGRAM) as other:
         try:
-            other.connect(("192.0.2.1", 9))  # of a datagram socket: nothing is sent
+            other.connect(("192.0.2.1", 9))  # a datagram socket sends nothing
         except OSError:
             return ["127.0.0.1"]
         return ["127.0.0.1", str(other.getsockname()[0])]

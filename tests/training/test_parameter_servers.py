@@ -1,4 +1,4 @@
-"""The examples with parameter servers, trained by real processes through `drumline train`; the numbers are checked."""
+"""The examples with parameter servers, trained by `drumline train`; their losses and accuracies are checked."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ else:
     come_to("loaded", wait_for="saved")
 """
 
-# Looks at what the line trained, and then trains alone, from the beginning.
+# Loads the model that the gang has saved, and then trains in one process from the beginning.
 BEGIN = """
 import json, sys
 import tensorflow as tf
@@ -92,7 +92,7 @@ def workspace(workspace: Workspace) -> Workspace:
 
 
 def train(workspace: Workspace, spec: str, *words: str) -> Run:
-    """Train an example to its end; its files are there."""
+    """Train an example, whose files are in the project, to its end."""
     python = find_python("tensorflow")
     spec = re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec)
     workspace.write("here.yml", f"{spec}\ntensorboard: false\n")
@@ -105,13 +105,13 @@ def train(workspace: Workspace, spec: str, *words: str) -> Run:
         attempt, replicas = started.state.attempt, started.folder.plan().replicas
         tails = (f"{each.id}\n{said(started, str(each.id), attempt)[-3000:]}" for each in replicas)
         pytest.fail("\n--- ".join((str(error), said(started, "prepare"), *tails)))
-    # Servers were stopped, which is no failure. The workspace asserts that no process is left.
+    # Parameter servers were stopped, which is no failure. The workspace asserts that no process is left.
     assert {started.replica_phase(replica) for replica in SERVERS} == {Phase.FINISHED}
     return started
 
 
 def run_alone(workspace: Workspace, code: str, **env: str) -> str:
-    """Run a few lines of Python in the project, without drumline but its runtime."""
+    """Run lines of Python in the project, without drumline except its runtime."""
     known = {name: workspace.env[name] for name in ("PATH", "PYTHONPATH")}
     return run([str(find_python("tensorflow")), "-c", code], workspace.project, {**known, **env})
 
@@ -121,12 +121,12 @@ def said(run: Run, replica: str, incarnation: int = 0) -> str:
 
 
 def sizes(output: str) -> dict[str, int]:
-    """How many numbers each place holds."""
+    """Return the size of the variables on each replica."""
     return {place: int(size) for place, size in re.findall(r"^(.*) holds (\d+) numbers$", output, re.MULTILINE)}
 
 
 def rows(output: str) -> list[str]:
-    """The names of the rows that a worker got, in their order."""
+    """Return the names of the rows that a worker has used, in their order."""
     return [name for line in re.findall(r"^rows \[(.*)\]$", output, re.MULTILINE) for name in line.split()]
 
 
@@ -138,13 +138,13 @@ def test_the_parameter_server_example_learns_also_when_replicas_fail(workspace: 
     spec = spec.replace("restart: 3", "restart: {crash: 3, backoff: {initial: 0s}}")
     trained = train(workspace, spec, "-p", "epochs=6")
 
-    # One process does what the others would do.
+    # One process trains without workers and parameter servers.
     alone, chief, third = said(trained, "chief.0"), said(trained, "chief.0", 1), said(trained, "chief.0", 2)
     assert list(losses(alone)) == [1, 2]
     assert len(rows(alone)) == 2 * 1536
     assert sizes(alone).keys() == {"this process"}
 
-    # A chief that was killed comes back to the workers and ps that live, and goes on after the epoch that it had saved.
+    # A killed chief is restarted, uses the running workers and ps, and continues after the saved epoch.
     assert trained.state.attempt == 0
     assert [tuple(map(str, each.replicas)) for each in trained.state.revivals] == [
         ("chief.0",),
@@ -166,11 +166,11 @@ def test_the_parameter_server_example_learns_also_when_replicas_fail(workspace: 
     assert report
     assert report.values == pytest.approx({"loss": losses(third)[6]}, abs=1e-6)
 
-    # Every variable is on a parameter server, and each of these has some.
+    # Every variable is on a parameter server, and each parameter server has some.
     assert sizes(chief).keys() == {"ps.0", "ps.1"}
     assert sum(sizes(chief).values()) == sum(sizes(alone).values())
 
-    # Each worker gets its own half of the rows, and each of these once in an epoch.
+    # Each worker gets its own half of the rows, each row once per epoch.
     assert chief.count(", 1536 rows\n") >= 2
     first, second = (rows(said(trained, worker))[: 2 * 768] for worker in ("worker.0", "worker.1"))
     assert len(first) == len(second) == 2 * 768
@@ -180,7 +180,7 @@ def test_the_parameter_server_example_learns_also_when_replicas_fail(workspace: 
     assert len({*first, *second}) == 1536
     assert {*first, *second} == set(rows(alone))
 
-    # The evaluator saw the last checkpoint, the chief had the same model, and so has a process that loads it.
+    # The evaluator, the chief and a process that loads the saved model have the same accuracy.
     output, evaluator = trained.path / "output", said(trained, "evaluator.0")
     (accuracy,) = re.findall(rf"^saved {output}/model.keras, accuracy (.*)$", third, re.MULTILINE)
     assert accuracies(evaluator)[6] == float(accuracy) > 0.7
@@ -208,7 +208,7 @@ def test_the_issue_summarization_example_downloads_and_prepares_its_data_once_an
         parameters = (f"url={site.url}", f"sha256={digest}", "issues=1500", "epochs=3")
         trained = train(workspace, spec, *(word for each in parameters for word in ("-p", each)))
         assert site.ranges == ["", f"bytes={len(site.content) // 2}-"]
-        # Another run finds the data; its ps serve, as ps do, until the chief has ended.
+        # The next run uses the existing data; its ps serve until the chief has ended.
         other = re.sub(r"run: python train.py (.*)", r"run: '[ $DRUMLINE_ROLE = chief ] || sleep 1000; echo \1'", spec)
         again = train(workspace, other, *(word for each in parameters for word in ("-p", each)))
         assert len(site.ranges) == 2
@@ -216,7 +216,7 @@ def test_the_issue_summarization_example_downloads_and_prepares_its_data_once_an
     assert "1350 issues to learn from, 150 held out" in said(trained, "prepare")
     assert "exists" in said(again, "prepare")
     assert "vocabulary" not in said(again, "prepare")
-    # No replica had begun before.
+    # No replica had started before.
     done = next(place for place, event in enumerate(trained.events) if isinstance(event, ReplicaExited))
     begun = [str(event.replica) for event in trained.events[:done] if isinstance(event, ReplicaStarted)]
     assert begun == ["prepare"]
@@ -228,7 +228,7 @@ def test_the_issue_summarization_example_downloads_and_prepares_its_data_once_an
     assert chief.count(", 1350 issues\n") == 3
     check_summaries(chief)
 
-    # A process that loads the model comes to the same; and one process trains as well.
+    # A process that loads the model has the same results, and one process alone can train, too.
     output = trained.path / "output"
     code, mine = BEGIN.format(output=output), str(workspace.project / "alone")
     loaded, alone = run_alone(workspace, code, DATA_DIR=str(workspace.project / "data"), OUTPUT_DIR=mine).split(
@@ -241,10 +241,10 @@ def test_the_issue_summarization_example_downloads_and_prepares_its_data_once_an
 
 
 def check_summaries(output: str) -> None:
-    """What is printed of issues that were held out: the decoder listens to the encoder, and writes titles."""
+    """Check the printed results on held-out issues: the titles depend on the bodies."""
     (right, wrong) = (float(loss) for loss in re.findall(r"^held out.*: loss (.*)$", output, re.MULTILINE))
     assert wrong > right + 0.4
     pairs = re.findall(r"^title: +(.*)\nsummary: +(.*)$", output, re.MULTILINE)
     assert len(pairs) == 5
-    # Which of seven things an issue is about is learned first.
+    # The model first learns which of seven things an issue is about.
     assert len([title for title, summary in pairs if title.split()[:2] == summary.split()[:2]]) >= 3

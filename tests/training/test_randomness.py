@@ -1,4 +1,4 @@
-"""Replicas from one warm process are as random as new interpreters, and as repeatable when a script seeds them."""
+"""Replicas of one warm process draw different random numbers, and the same ones if a script sets the seed."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from scaffold.workspace import COLDLY, Run, Workspace
 
 pytestmark = pytest.mark.skipif(COLDLY, reason="it compares warm replicas with cold ones")
 
-LAUNCHES = 2  # from one warm process: what a fork does not renew is repeated by the second already
+LAUNCHES = 2  # of one warm process: state that a fork does not renew is the same in the second replica
 REPLICAS = 2
 
-# A script prints one line with what it drew; with a seed as its argument, everything is seeded first.
+# A script prints the numbers that it drew in one line; with a seed as its argument, it seeds everything first.
 BEGIN = """
 import hashlib, json, random, sys, uuid
 import numpy
@@ -62,7 +62,7 @@ constant.update(live.draw(live.CONSTANT))
 constant["default seed"] = torch.Generator().initial_seed()
 {END}
 """
-# What a package may have made while it was imported.
+# Objects that a package may make during its import.
 LIVE = """
 import random
 import numpy, torch
@@ -164,7 +164,7 @@ env:
 
 
 class Printed(NamedTuple):
-    """What a script printed: values that differ with every launch, values that never differ, imported packages."""
+    """The output of a script: values that differ in every launch, values that never differ, imported packages."""
 
     drawn: dict[str, object]
     constant: dict[str, object]
@@ -219,7 +219,7 @@ def compare(workspace: Workspace, python: Path, framework: str, script: str, mor
     values: dict[str, list[object]] = defaultdict(list)
     for drawn, constant, modules in cold + warm:
         assert constant == cold[0].constant
-        assert {*modules} <= {*cold[0].modules}  # what few use is imported later
+        assert {*modules} <= {*cold[0].modules}  # rarely used modules are imported later
         for name, value in drawn.items():
             values[name].append(value)
     repeated = {name: found for name, found in values.items() if len(set(found)) != len(cold + warm)}

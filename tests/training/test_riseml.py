@@ -1,4 +1,4 @@
-"""The example of the RiseML guide as it stands, trained by a real TensorFlow: workers and parameter servers."""
+"""The unchanged example of the RiseML guide, trained by a real TensorFlow with workers and parameter servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scaffold.environments import find_python
 from scaffold.rendered_gang import GANG_SECONDS
 from scaffold.workspace import Workspace
 
-# As programs of its time were: every worker has a graph of its own, and the variables are on the parameter servers. The
+# Like programs of its time: every worker has its own graph, and the variables are on the parameter servers. The
 # master, which writes the checkpoint, is the first worker.
 SCRIPT = """
 import argparse, json, os, time

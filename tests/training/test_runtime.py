@@ -1,4 +1,4 @@
-"""The helpers for TensorFlow and Keras, with real TensorFlow: what works, and what is refused before it begins."""
+"""The runtime's helpers for TensorFlow and Keras, with real TensorFlow: supported uses, and refusals at the start."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from training.scripts import MODEL, refusals, train
 
 WORKERS = ("worker.0", "worker.1")
 
-# What strategy() answers to one TF_CONFIG after another, in one process.
+# Prints the strategy that `strategy()` returns for several TF_CONFIGs, in one process.
 ASK = """
 import json, os, sys
 sys.stderr = sys.stdout
@@ -187,7 +187,7 @@ def test_tf_config_that_no_strategy_can_use_is_refused_in_one_sentence(tmp_path:
         return json.dumps({"cluster": cluster, "task": {"type": role, "index": index}})
 
     asked = {
-        "": "_DefaultDistributionStrategy",  # after which something of TensorFlow is done
+        "": "_DefaultDistributionStrategy",  # after this one TensorFlow is initialized
         config(workers, "worker"): "call strategy() before anything else of TensorFlow: Collective ops must be",
         "{}": "_DefaultDistributionStrategy",
         config({"worker": ["127.0.0.1:1"]}, "worker"): "_DefaultDistributionStrategy",
@@ -231,7 +231,7 @@ def test_keras_3_fits_evaluates_and_predicts_on_several_workers(workspace: Works
 
 def test_an_untested_version_of_keras_is_refused_with_the_alternatives(workspace: Workspace) -> None:
     for lines in train(workspace, UNKNOWN_KERAS).values():
-        assert "SIGTERM is caught" in lines  # by TensorFlow, as it was asked
+        assert "SIGTERM is caught" in lines  # by TensorFlow, which the script has asked to do so
         (sentence,) = refusals(lines)
         assert sentence.startswith("model.fit of Keras 3.15.1 on several workers was never tested with drumline")
         assert "install keras==3.15.1, or use tf-keras" in sentence
@@ -240,7 +240,7 @@ def test_an_untested_version_of_keras_is_refused_with_the_alternatives(workspace
 def test_the_chief_coordinates_workers_and_ps_and_fit_of_keras_3_is_refused_with_parameter_servers(
     workspace: Workspace,
 ) -> None:
-    listed = "tensorflow: {evaluator_in_cluster: true}"  # which no replica waits for all the same
+    listed = "tensorflow: {evaluator_in_cluster: true}"  # no replica waits for the evaluator in spite of that
     printed = train(workspace, PARAMETER_SERVERS, f"roles: {{chief: 1, worker: 1, ps: 1, evaluator: 1}}\n{listed}")
     assert "ParameterServerStrategyV2 3" in printed["chief.0"]
     (sentence,) = refusals(printed["chief.0"])

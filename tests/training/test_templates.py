@@ -1,4 +1,4 @@
-"""Every template of `drumline init`, trained for real by every replica; the numbers are checked."""
+"""Every template of `drumline init` trains with real frameworks; its losses and accuracies are checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scaffold.workspace import Run, Workspace
 from training.examples import said, train_to_the_end
 from training.scripts import NAME_THREADS
 
-# Each prints how many of the test data the saved model tells right.
+# Each prints how many examples of the test data the saved model predicts correctly.
 READ_KERAS = """
 import keras, numpy as np
 from train import make_dataset
@@ -49,12 +49,12 @@ WORKERS = ("worker.0", "worker.1")
 
 @pytest.fixture
 def make_project(workspace: Workspace, tmp_path: Path) -> Callable[[str, str], Project]:
-    """A template's project in the workspace, and the environment it is for."""
+    """Return a function that makes a template's project in the workspace, with the environment of its framework."""
     return lambda template, environment: Project(workspace.project, tmp_path, template, environment)
 
 
 def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
-    """Train with two workers, each started as a person would, until both have finished; return what each said."""
+    """Train with two workers that are started by hand from the rendered script; return the output of each."""
     with project.line(*parameters) as line:
         line.start(*WORKERS)
         line.finish(*WORKERS)
@@ -62,14 +62,14 @@ def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
 
 
 def start(workspace: Workspace, project: Project, *parameters: str) -> Run:
-    """Begin to train by `drumline train`, which need not import a framework again."""
+    """Start `drumline train`, with a warm process so that the framework is not imported again."""
     answer = workspace.run("train", "-d", write_spec(project), *options(parameters))
     assert answer.code == 0, answer.err
     return Run(workspace, answer.out.strip())
 
 
 def train(workspace: Workspace, project: Project, *parameters: str) -> dict[str, str]:
-    """Train by `drumline train` to the end, where others have trained before; return what each said."""
+    """Train by `drumline train` to the end, with the files of earlier trainings; return the output of each replica."""
     run = train_to_the_end(workspace, write_spec(project), *options(parameters))
     return {str(replica): said(run, str(replica)) for replica in run.state.replicas}
 
@@ -79,7 +79,7 @@ def options(parameters: tuple[str, ...]) -> list[str]:
 
 
 def write_spec(project: Project) -> str:
-    """Write the template's spec with its framework's Python, and with the folders of a line by hand; name the file."""
+    """Write the template's spec with its framework's Python and the folders of `train_by_hand`; return its name."""
     spec = (project.folder / "drumline.yml").read_text().replace("run: python", f"run: {project.python}")
     folders = f"output: {project.output}\ncheckpoint: {project.output}/checkpoint\n"
     (project.folder / "there.yml").write_text(f"{spec}\n{folders}tensorboard: false\n")
@@ -109,14 +109,14 @@ def test_two_workers_of_a_template_train_together_and_continue_from_their_checkp
     read_model: str,
 ) -> None:
     project = make_project(template, environment)
-    # What is rendered is tried by hand once for each framework.
+    # The rendered script is run by hand once for each framework.
     line = train(workspace, project) if template == "custom-loop" else train_by_hand(project)
     first = line["worker.0"]
     assert list(losses(first)) == [1, 2, 3, 4]
     assert is_falling(losses(first))
     assert losses(line["worker.1"]) == losses(first)
     assert accuracies(line["worker.1"]) == accuracies(first)
-    # Only worker 0 leaves something behind.
+    # Only worker 0 writes output.
     everything = (path.name for path in tmp_path.rglob("*") if path.name != "attempts")
     assert [name for name in everything if "temp" in name or "partial" in name] == []
     assert "saved" in first
@@ -165,7 +165,7 @@ def test_the_template_with_parameter_servers_trains_with_all_roles_and_as_one_pr
     with project.line() as line:
         line.start("ps.0", "worker.0", "worker.1", "evaluator.0", "chief.0")
         line.finish("chief.0", "evaluator.0")
-        # They serve until they are stopped.
+        # Workers and ps serve until they are stopped.
         assert all(line.is_running(replica) for replica in ("ps.0", "worker.0", "worker.1"))
     assert list(losses(line.output("chief.0"))) == [1, 2, 3, 4]
     assert is_falling(losses(line.output("chief.0")))

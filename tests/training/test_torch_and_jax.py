@@ -1,4 +1,4 @@
-"""The examples for PyTorch and JAX, trained by real processes through `drumline train`; the numbers are checked."""
+"""The examples for PyTorch and JAX, trained by `drumline train`; their losses and accuracies are checked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from training.examples import said, train, train_alone
 from training.scripts import NAME_THREADS
 
 WORKERS = ("worker.0", "worker.1")
-COUNT = 1536  # rows to learn from
+COUNT = 1536  # rows of the training data
 
-# Train as the example does; tell after each epoch which rows went into it, and in the end what still runs.
+# Train as the example does; print the rows of each epoch, and at the end the threads that still run.
 WATCHED = """
 import hashlib
 import {script} as example
@@ -36,7 +36,7 @@ example.main()
 print("threads", *names_of_threads({gone!r}))
 """
 
-# Train alone; go on from where others were; look at what they saved; take the real MNIST where it is.
+# Train in one process; continue from the gang's checkpoint; load its model; read the real MNIST file if it exists.
 ALONE = """
 import os, sys
 import numpy as np
@@ -57,14 +57,14 @@ print("mnist", *map(len, mnist), float(mnist[0].mean()))
 
 
 class Example(NamedTuple):
-    """What differs between the examples."""
+    """The differences between the examples."""
 
     folder: str
     environment: str
     script: str
     model: str
-    watch: str  # note the rows that are trained on
-    load: str  # which digits the saved model finds
+    watch: str  # records the rows of the training
+    load: str  # the digits that the saved model predicts
 
 
 TORCH = Example(
@@ -122,7 +122,7 @@ def test_two_workers_share_the_rows_and_have_the_results_of_one_process(workspac
     check_rows(first, second)
     check_output(trained, example)
 
-    # One process, whole batches, no drumline but its runtime.
+    # One process with whole batches, without drumline except its runtime.
     output = trained.path / "output"
     code = ALONE.format(script=example.script, load=example.load.format(output=output), output=output)
     alone, resumed = train_alone(workspace, example.environment, code).split("---\n")
@@ -133,14 +133,14 @@ def test_two_workers_share_the_rows_and_have_the_results_of_one_process(workspac
     assert accuracies(first)[2] == pytest.approx(accuracies(alone)[2], abs=0.005)
     (loaded,) = re.findall(r"^loaded (.*)$", alone, re.MULTILINE)
     assert float(loaded) == pytest.approx(accuracies(first)[2], abs=1e-4)
-    # What the line has saved is all that it takes to go on.
+    # The files of the gang are sufficient to continue.
     assert resumed.startswith("resumed after epoch 2\n")
     assert losses(resumed) == pytest.approx({3: expected[3]}, rel=1e-3)
     assert "mnist 6 6 2 2 1.0" in resumed
 
 
 def check_rows(first: str, second: str) -> None:
-    """Every row is seen once in an epoch, by one worker, and in another order in the next."""
+    """Check that each row is used once per epoch, by one worker, and in another order in the next epoch."""
     mine, yours = (
         [rows.split() for rows in re.findall(r"^rows \d (.*)$", text, re.MULTILINE)] for text in (first, second)
     )
@@ -152,7 +152,7 @@ def check_rows(first: str, second: str) -> None:
 
 
 def check_output(trained: Run, example: Example) -> None:
-    """The chief saved; the others left nothing, nothing was left half, and nothing ran on."""
+    """Check that only the chief wrote files, no file is incomplete, and no thread is left."""
     output = trained.path / "output"
     assert {path.name for path in output.iterdir()} == {"checkpoint", example.model}
     assert [path.stem for path in (output / "checkpoint").iterdir()] == ["last"]
@@ -161,7 +161,7 @@ def check_output(trained: Run, example: Example) -> None:
     assert "saved" not in second
     for replica, text in zip(WORKERS, (first, second), strict=True):
         (threads,) = re.findall(r"^threads (.*)$", text, re.MULTILINE)
-        # One that lets go of a tensor of PyTorch while Python ends aborts the process, now and then.
+        # A thread that frees a tensor of PyTorch during the exit of Python may abort the process.
         assert example is JAX or "gloo" not in threads
         report = read_report(trained.trace_dir(replica) / "report")
         assert report is not None

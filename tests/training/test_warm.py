@@ -1,4 +1,4 @@
-"""What a warm process imports, and that its replicas print what cold ones print."""
+"""The imports of warm processes with real frameworks; their replicas print the same as cold ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from training.examples import said, train_to_the_end
 
 pytestmark = pytest.mark.skipif(COLDLY, reason="it is about what is warm")
 
-# It does not name where Python keeps what is loaded: a script that does starts cold.
+# It does not name `sys.modules`: a script that does so starts cold.
 SCRIPT = """
 import sys
 import keras, tensorflow
@@ -70,7 +70,7 @@ def test_a_warm_process_has_what_torch_imports_for_the_first_optimizer(workspace
 def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(
     workspace: Workspace, script: str, more: str
 ) -> None:
-    workspace.cores = 1  # then the first launch waits for its warm process
+    workspace.cores = 1  # with this setting the first launch waits for its warm process
     cold, printed = train(workspace, script, "torch", more, "--no-warm")
     assert "tensor" in printed
     assert train(workspace, script, "torch", more) == ("warm", printed)
@@ -78,9 +78,9 @@ def test_a_warm_replica_of_torch_prints_what_a_cold_one_prints_to_its_end(
 
 
 def run(workspace: Workspace, script: str, *words: str) -> tuple[str, str]:
-    """How a script was started, and what it said."""
+    """How a replica was started, and its output."""
     note, printed = train(workspace, script, "tensorflow", "", *words)
-    return note, printed.partition("begun\n")[2]  # behind TensorFlow's own words, which have a time
+    return note, printed.partition("begun\n")[2]  # after TensorFlow's own lines, which have a time
 
 
 def train(workspace: Workspace, script: str, framework: str, more: str, *words: str) -> tuple[str, str]:

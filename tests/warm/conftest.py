@@ -12,7 +12,7 @@ __all__ = ["private_networks", "stranger", "workspace"]
 
 @pytest.fixture(autouse=True)
 def scarce_cores(request: pytest.FixtureRequest) -> None:
-    """Have first launches wait for their warm process, on a machine of any size."""
+    """Let first launches wait for their warm process, also on machines with many cores."""
     if "workspace" in request.fixturenames:
         found: Workspace = request.getfixturevalue("workspace")
         found.cores = 1

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Each is run by itself and from a warm process; what it prints, leaves behind and ends with has to be the same.
-# What differs between any two processes is not printed: numbers of processes, times, addresses.
+# Each is run cold and warm; its output, files and exit code have to be the same.
+# Values that differ between any two processes are not printed: pids, times, addresses.
 SCRIPTS: dict[str, str] = {
     "names": "print(sorted(globals())); print(__name__, __file__, __doc__, __spec__, __package__, __cached__)",
     "loader": "print(type(__loader__).__name__, __loader__.name, __loader__.path); print(type(__builtins__))",

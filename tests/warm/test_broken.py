@@ -1,4 +1,4 @@
-"""A warm process that ends or breaks at any moment means a cold start: no run fails, and nothing is started twice."""
+"""If a warm process ends or breaks at any time, replicas start cold: no run fails, and no replica starts twice."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ GONE = 1 << 22  # more than any pid
 
 
 class BrokenWarmProcess:
-    """Says that it is ready, and answers the first order of each run with these bytes, or not at all."""
+    """A server that claims to be ready, and answers the first order of each run with these bytes, or not at all."""
 
     def __init__(self, folder: Path, answer: bytes | None) -> None:
         self._answer = answer
         folder.mkdir(parents=True)
         self._listener = listen(folder / "socket")
-        self._child = subprocess.Popen(["sleep", "1000"])  # the process that it says it is
+        self._child = subprocess.Popen(["sleep", "1000"])  # the process that it claims to be
 
     def serve(self) -> None:
         with suppress(OSError):
@@ -65,7 +65,7 @@ class BrokenWarmProcess:
 
 @contextmanager
 def broken(workspace: Workspace, answer: bytes | None) -> Iterator[None]:
-    """Have a broken warm process in the place of the one that a run would find."""
+    """Replace the warm process that a run would use by a broken one."""
     first = workspace.train(SPEC)
     first.wait_for(Phase.FINISHED)
     (known,) = list_warm_processes(workspace.home)

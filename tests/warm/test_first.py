@@ -1,4 +1,4 @@
-"""A first launch with cores to spare starts cold, while a warm process is made ready for what follows."""
+"""A first launch on a machine with free cores starts cold, while a warm process for later launches is started."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from warm.test_processes import make_environment
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="no core is to spare")
 
-# What a warm process imports: done when a file is there.
+# The module that a warm process imports: the import ends when a file exists.
 GATED = "import os, time\nwhile not os.path.exists(os.environ['HERE'] + '/gate'): time.sleep(0.01)\n"
-# A replica says how urgent it is, and waits where a file says so.
+# A replica prints its nice value, and waits while the file `wait` exists.
 SCRIPT = """
 import os, time
 print(os.getpriority(os.PRIO_PROCESS, 0), flush=True)
@@ -63,7 +63,7 @@ class Place(NamedTuple):
 
 @pytest.fixture
 def place(workspace: Workspace, tmp_path: Path, scarce_cores: None) -> Place:
-    del scarce_cores  # it comes first
+    del scarce_cores  # this fixture has to run before
     workspace.cores = 2
     python, module = make_environment(tmp_path, gated=GATED)
     workspace.write("train.py", SCRIPT)

@@ -1,4 +1,4 @@
-"""What a package does while it is imported, or leaves behind, is the same to a script warm and cold."""
+"""A script sees the same effects of the import of a package warm and cold."""
 
 from __future__ import annotations
 

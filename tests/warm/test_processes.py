@@ -1,4 +1,4 @@
-"""Replicas from a warm process run and end like others, and do not end the warm process."""
+"""Replicas that are forked from a warm process run and end like others, and do not end the warm process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from scaffold.processes import is_alive, kill_and_wait
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
-# Says that it is up, leaves a child in a session of its own, and waits to be told how to end.
+# Records its start, starts a child in its own session, and waits for the file with its exit code.
 SCRIPT = """
 import os, pathlib, subprocess, sys, time
 here = pathlib.Path(os.environ["HERE"])
@@ -270,13 +270,13 @@ def test_memory_that_warm_replicas_share_is_counted_once(workspace: Workspace, t
     (shown,) = json.loads(workspace.run("monitor", run.id, "--once", "-o", "json").out)
     used = [replica["memory_bytes"] for replica in shown["replicas"]]
     assert len(used) == 3
-    assert sum(used) < 300 << 20  # each has its share of what the warm process holds with them
+    assert sum(used) < 300 << 20  # each has its share of the memory that it shares with the warm process
     go(workspace)
     run.wait_for(Phase.FINISHED)
 
 
 def make_environment(folder: Path, **modules: str) -> tuple[Path, Path]:
-    """A virtual environment with these modules; return its Python, and the file of the first of them."""
+    """Make a virtual environment with these modules; return its Python, and the file of the first module."""
     environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     (site,) = environment.glob("lib/python*/site-packages")

@@ -1,4 +1,4 @@
-"""A script behaves the same from a warm process and started by itself."""
+"""A script behaves the same when it is forked from a warm process and when it starts cold."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from warm.scripts import SCRIPTS
 
 
 class Outcome(NamedTuple):
-    """What a script said, left behind, and ended with."""
+    """The output of a script, its files, and its exit."""
 
     exit: Exit
     log: str
@@ -211,7 +211,7 @@ class _State(NamedTuple):
 
 
 def _state_at_rest(folder: Path) -> _State:
-    """Once its replicas have ended: it may need a moment to bury the last one, and to let go of what it gave to it."""
+    """Return the state of the warm process after the end of its replicas; it may need a moment to reap the last one."""
     found: list[_State] = []
 
     def is_at_rest() -> bool:
@@ -244,7 +244,7 @@ def _run_all(
     scripts: Mapping[str, str] = SCRIPTS,
     extra: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[dict[str, Outcome], dict[str, str]]:
-    """Run these, all at once but each in a folder of its own; return what became of each, and how it was started."""
+    """Run these commands concurrently, each in its own folder; return the outcome of each, and how it was started."""
     with _seat(folder, commands, env, warm=warm, scripts=scripts, extra=extra) as recorder:
         recorder.start()
         recorder.until(lambda: len(recorder.ends()) == len(commands))
@@ -261,7 +261,7 @@ def _run_all(
 
 
 def _without_addresses(log: str) -> str:
-    """Numbers that are another in every process."""
+    """Return the text without addresses, which differ in every process."""
     return re.sub(r"0x[0-9a-f]{6,}", "0x…", log)
 
 
@@ -298,7 +298,7 @@ def _seat(
 
 
 def _same_in_shell(folder: Path, shell: tuple[str, ...], name: str, scripts: dict[str, str]) -> Outcome:
-    """Run a script in a shell, cold and warm; assert that what comes of it is the same, and return that."""
+    """Run a script in a shell, cold and warm; check that both outcomes are the same, and return them."""
     commands = {name: _in_shell(shell, f"{_stem(name)}.py")}
     cold, _ = _run_all(folder, commands, warm=False, scripts=scripts)
     warm, notes = _run_all(folder, commands, warm=True, scripts=scripts)
@@ -308,12 +308,12 @@ def _same_in_shell(folder: Path, shell: tuple[str, ...], name: str, scripts: dic
 
 
 def _in_shell(shell: tuple[str, ...], *words: str) -> tuple[str, ...]:
-    """The words of a shell that starts Python with these; only these where there is no shell."""
+    """Return the command of a shell that starts Python with these arguments; without a shell, only the arguments."""
     return (*shell, shlex.join((sys.executable, *words))) if shell else words
 
 
 def _stem(name: str) -> str:
-    """The name of a script's file, which is no module's."""
+    """Return the name of a script's file, which is not the name of a module."""
     return f"see_{name.replace(' ', '_')}"
 
 
@@ -332,7 +332,7 @@ def _plan(commands: Mapping[str, tuple[str, ...]], env: Mapping[str, str]) -> Pl
 
 
 def _furnish(project: Path, scripts: Mapping[str, str], extra: Mapping[str, str]) -> None:
-    """Write the scripts anew, so that both ways find the same."""
+    """Write the scripts again, so that cold and warm runs find the same files."""
     (project / "package").mkdir(parents=True, exist_ok=True)
     (project / "sub").mkdir(exist_ok=True)
     (project.parent / "far" / "away").mkdir(parents=True, exist_ok=True)

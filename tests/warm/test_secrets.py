@@ -1,4 +1,4 @@
-"""A warm process outlives the run that started it, and has none of its secrets: not in its variables, nor in memory."""
+"""A warm process outlives the run that started it, and has none of its secrets in its variables or memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOW = "import json, os; print(json.dumps(dict(os.environ)))"
 
 
 def train(workspace: Workspace, spec: str, env: Mapping[str, str]) -> tuple[Run, dict[str, str]]:
-    """Run a script that shows its environment; return what it showed."""
+    """Run a script that prints its environment; return the run and the environment."""
     workspace.write("show.py", SHOW)
     run = workspace.train(spec, env=env)
     run.wait_for(Phase.FINISHED)
@@ -44,7 +44,7 @@ def only(workspace: Workspace) -> WarmProcess:
 
 
 def holds(pid: int, text: str) -> bool:
-    """Whether a process has a text anywhere: in the variables and words that it was started with, or in its memory."""
+    """Return whether a process has a text in its initial variables, its arguments or its memory."""
     for name in ("environ", "cmdline"):
         if text.encode() in Path(f"/proc/{pid}/{name}").read_bytes():
             return True
@@ -68,7 +68,7 @@ def test_a_secret_reaches_the_replica_and_no_warm_process(workspace: Workspace) 
     assert note(run) == "warm"
     assert seen["TOKEN"] == seen["MY_SOURCE"] == SECRET
     warm = only(workspace).pid
-    assert holds(warm, "plainly-to-be-seen")  # where one looks, there is something to find
+    assert holds(warm, "plainly-to-be-seen")  # the search finds texts that are there
     assert not holds(warm, SECRET)
     files = [path for path in warm_folder(workspace.home).rglob("*") if path.is_file()]
     assert not [path for path in files if SECRET.encode() in path.read_bytes()]

@@ -1,4 +1,4 @@
-"""Runs with a line for a shell as their command: they start warm, and commands show the line as it is in the spec."""
+"""Runs with a shell command line: they start warm, and commands show the line as it is in the spec."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API server that does what a test says, over a real socket."""
+"""A fake API server on a real socket, with answers that a test defines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 
 class Request(NamedTuple):
-    """What was asked for."""
+    """A request of a client."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ class Request(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What is answered: an object, or lines that come one by one; cut in the end, if the server is to be rude."""
+    """An answer: an object, or lines that are sent one by one; with `is_cut` the connection is cut at the end."""
 
     status: int = 200
     body: Object | None = None
@@ -40,7 +40,7 @@ Respond = Callable[[Request], Answer]
 
 @asynccontextmanager
 async def serve(respond: Respond, port: int = 0) -> AsyncIterator[int]:
-    """Answer on loopback; says on which port."""
+    """Serve on loopback; yield the port."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -61,7 +61,7 @@ async def serve(respond: Respond, port: int = 0) -> AsyncIterator[int]:
 
 
 def write_kubeconfig(path: Path, port: int, *, user: Object | None = None, namespace: str = "team") -> Path:
-    """A kubeconfig with one context, `here`; JSON is YAML."""
+    """Write a kubeconfig with one context, `here`, as JSON, which is YAML; return its path."""
     path.write_text(
         json.dumps(
             {
@@ -76,23 +76,23 @@ def write_kubeconfig(path: Path, port: int, *, user: Object | None = None, names
 
 
 def status(code: int, reason: str, message: str, **details: str) -> Answer:
-    """A refusal as an API server writes it."""
+    """Return a refusal as an API server writes it."""
     body = {"kind": "Status", "code": code, "reason": reason, "message": message, "details": details}
     return Answer(code, body)
 
 
 def pod(name: str, version: int) -> Object:
-    """As little of a pod as it takes."""
+    """Return a minimal pod."""
     return {"kind": "Pod", "metadata": {"name": name, "resourceVersion": str(version)}}
 
 
 def listing(version: int, *pods: Object) -> Answer:
-    """A list of these."""
+    """Return an answer with a list of these objects."""
     return Answer(body={"items": list(pods), "metadata": {"resourceVersion": str(version)}})
 
 
 def changes(*events: tuple[str, Object], is_cut: bool = True) -> Answer:
-    """A watch that sees these."""
+    """Return an answer to a watch with these changes."""
     return Answer(lines=tuple({"type": what, "object": thing} for what, thing in events), is_cut=is_cut)
 
 
@@ -125,7 +125,7 @@ async def _write(writer: asyncio.StreamWriter, answer: Answer) -> None:
 
 
 def run(test: Awaitable[None]) -> None:
-    """Run a test that is a coroutine."""
+    """Run the coroutine function of a test."""
 
     async def limited() -> None:
         await asyncio.wait_for(test, PATIENCE_SECONDS)

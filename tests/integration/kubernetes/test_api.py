@@ -202,7 +202,7 @@ def test_an_object_that_changes_while_it_is_deleted_is_deleted(at: Callable[[int
         async with asking(at, in_turn(conflict, Answer(), conflict, Answer(), another)) as api:
             assert await api.delete("Pod", "a")
             assert await api.delete("Pod", "a", uid="u1")
-            assert not await api.delete("Pod", "a", uid="u1")  # the name is another's by now
+            assert not await api.delete("Pod", "a", uid="u1")  # another object has the name by now
 
     run(test())
 
@@ -293,7 +293,7 @@ def test_a_namespace_that_the_user_may_not_read_is_assumed_to_exist(at: Callable
 
 
 def opened(context: str | None = None) -> str:
-    """Where the door leads."""
+    """Return the server and namespace of a context, by default of the current one."""
 
     async def look() -> str:
         async with open_api(context) as api:

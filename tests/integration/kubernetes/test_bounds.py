@@ -1,4 +1,4 @@
-"""Answers that have no end, or that are no objects: what an API server passes on may come from a node."""
+"""Answers without an end, or that are no objects: an API server may pass on the answer of a malicious node."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Parts = Callable[[str], AsyncIterator[bytes]]
 
 @asynccontextmanager
 async def api_of(folder: Path, monkeypatch: pytest.MonkeyPatch, head: bytes, parts: Parts) -> AsyncIterator[Api]:
-    """Serve whatever `parts` yields for the first line of a request, without an end of its own."""
+    """Serve `head` and whatever `parts` yields for the first line of a request; yield a client."""
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -136,7 +136,7 @@ def test_an_invalid_retry_after_header_means_an_unreachable_server(
 
 
 def watched(line: bytes) -> Parts:
-    """Answer a list with nothing, and a watch with this line and then with a pod."""
+    """Answer a list with no objects, and a watch with this line and then with a pod."""
     seen = 0
 
     async def said(asked: str) -> AsyncIterator[bytes]:

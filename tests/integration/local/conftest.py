@@ -1,4 +1,4 @@
-"""A workspace for every test, and the proof after every test that nothing of it is left."""
+"""A workspace for every test, and a check after every test that no process of it is left."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import pytest
 from drumline.engine.local.network import find_network_problem
 from scaffold.workspace import WARMLY, Workspace
 
-# No user has this number, nor any test that runs beside: the kernel counts processes by user.
+# A uid of no user and of no concurrent test: the kernel counts processes by user.
 STRANGER = 61_000 + os.getpid() % 4_000
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out, where all is warm, what is about cold replicas alone; the mark says why."""
+    """If all replicas are warm, skip tests marked `cold`, which are about cold replicas; the mark has the reason."""
     for item in items if WARMLY else ():
         if mark := item.get_closest_marker("cold"):
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
@@ -25,14 +25,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def private_networks() -> None:
-    """A system that allows private networks, without which nothing can be shown of them."""
+    """Skip the test if the system does not allow private networks."""
     if forbidden := find_network_problem():
         pytest.skip(forbidden)
 
 
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[Workspace]:
-    """A home and a project; whatever was started there has ended when the test has."""
+    """Yield a home and a project; no process of them is left after the test."""
     place = Workspace(tmp_path / "workspace")
     try:
         yield place
@@ -43,7 +43,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[Workspace]:
-    """The workspace of another user, without access to those of others."""
+    """Yield the workspace of another user, who has no access to other workspaces."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     with TemporaryDirectory(prefix="stranger-") as folder:
@@ -60,6 +60,6 @@ def stranger(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture(params=["workspace", "stranger"])
 def each_user(request: pytest.FixtureRequest) -> Workspace:
-    """A workspace of ours, and one of a user without rights."""
+    """Yield the workspace of the current user, then that of a user without rights."""
     found: Workspace = request.getfixturevalue(request.param)
     return found

@@ -18,7 +18,7 @@ OTHER_BOOT = "00000000-0000-0000-0000-000000000000"
 
 
 def rewrite(run: Run, change: Callable[[int, dict[str, Any]], dict[str, Any]]) -> None:
-    """Write a journal as it would have been under other clocks."""
+    """Rewrite a journal with other clocks."""
     records = [json.loads(line) for line in run.folder.journal_file.read_text().splitlines()]
     changed = [change(number, record) for number, record in enumerate(records)]
     run.folder.journal_file.write_text("".join(f"{json.dumps(record)}\n" for record in changed))
@@ -34,7 +34,7 @@ def leave_alone(run: Run) -> list[int]:
 
 
 def move_to_another_boot(run: Run, *, since_boot: float) -> None:
-    """As if everything so far had happened before the machine was restarted."""
+    """Rewrite all records as if they were written before the machine was restarted."""
     rewrite(run, lambda _, record: {**record, "boot": OTHER_BOOT, "up": since_boot})
     for trace in run.path.glob("attempts/*/*/keeper"):
         text = trace.read_bytes().replace(boot_id().encode(), OTHER_BOOT.encode())
@@ -78,7 +78,7 @@ def test_traces_of_another_boot_end_no_process_of_this_boot(workspace: Workspace
     (innocent,) = workspace.wait_numbers("bystander", 1)
     trace = run.trace_dir("worker.0") / "keeper"
     other = bystander.trace("worker.0")
-    # The pids of the run that is lost belong to other processes by now, as they may after a reboot.
+    # The pids of the lost run belong to other processes by now, as is possible after a reboot.
     lines = [{"keeper": other.keeper, "boot": OTHER_BOOT}, {"pid": other.pid, "ticks": other.ticks}]
     trace.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     move_to_another_boot(run, since_boot=10.0)

@@ -1,4 +1,4 @@
-"""Commands that cannot run, or end before they have said anything."""
+"""Commands that cannot run, or end before they print a line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_replica_that_exits_without_output_is_reported_like_any_other(workspac
     ("command", "code", "line"),
     [
         ("nowhere-to-be-found", 127, "drumline: cannot run nowhere-to-be-found: no such command\n"),
-        ("mine", 127, "drumline: cannot run mine: no such command\n"),  # it lies here, and is on no path
+        ("mine", 127, "drumline: cannot run mine: no such command\n"),  # in the project folder, which is not in PATH
         ("./missing", 127, "drumline: cannot run ./missing: no such command\n"),
         ("./data.txt", 126, "drumline: cannot run ./data.txt: Permission denied\n"),
         (".", 126, "drumline: cannot run .: Permission denied\n"),
@@ -92,11 +92,11 @@ def test_a_replica_starts_with_the_users_signal_dispositions_descriptors_and_lim
     run = workspace.train("run: {argv: [sh, -c, 'grep SigIgn /proc/self/status; ls /proc/self/fd; umask; ulimit -n']}")
     run.wait_for(Phase.FINISHED)
     words = run.log("worker.0").decode().split()
-    assert words[2:6] == ["0", "1", "2", "3"]  # the last is the folder that ls reads
+    assert words[2:6] == ["0", "1", "2", "3"]  # the last one is the folder that ls reads
     command = ["sh", "-c", "grep SigIgn /proc/self/status; umask; ulimit -n"]
     _, ignored, *ours = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     always_heard = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT))
-    # Two are the C library's own; it ignores them in what it spawns, and hides them from other code.
+    # Two signals are internal to the C library, which ignores them in its child processes and hides them from others.
     ours_to_choose = sum(1 << (number - 1) for number in signal.valid_signals())
     assert int(words[1], 16) & ours_to_choose == int(ignored, 16) & ours_to_choose & ~always_heard
     assert words[6:] == ours
@@ -105,7 +105,7 @@ def test_a_replica_starts_with_the_users_signal_dispositions_descriptors_and_lim
 @pytest.mark.cold("a warm replica is not started by the supervisor")
 def test_a_replica_is_not_killed_by_the_pipe_of_a_supervisor_that_died(workspace: Workspace) -> None:
     # The first replica kills the supervisor; the others become replicas when no supervisor reads them any more.
-    # Between it and its keeper is the fork server.
+    # The fork server is between the supervisor and the keeper.
     workspace.write(
         "assassin.sh",
         "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
@@ -139,13 +139,13 @@ def test_a_supervisor_continues_when_it_cannot_start_auxiliary_processes(strange
         facts = run.folder.facts_file.stat().st_ino
         supervisor = wait_until(run.supervisor)
         subprocess.run([*stranger.command_prefix, "prlimit", "--pid", str(supervisor), "--nproc=1:1"], check=True)
-        measured = run.trace_dir("worker.0") / METRICS  # when it has looked which code this is
+        measured = run.trace_dir("worker.0") / METRICS  # when the supervisor has looked up the revision of the code
         wait_until(lambda: measured.exists() or run.supervisor() != supervisor)  # noqa: B023
         assert run.supervisor() == supervisor
         assert run.said() == ""
         assert stranger.run("kill", run.id).code == 0
         if run.folder.facts_file.stat().st_ino == facts:
-            return  # nothing was added to them
+            return  # the revision was not recorded: its process could not start
     raise AssertionError("the supervisor had its child before the limit, each time")
 
 
@@ -173,7 +173,7 @@ def test_a_nested_run_ends_with_the_replica_that_started_it(workspace: Workspace
     assert workspace.run("kill", run.id).code == 0
     inner = next(each for each in workspace.runs() if each.id != run.id)
     wait_until(lambda: not workspace.processes())
-    assert workspace.run("kill", inner.id).code == 0  # its supervisor was killed before it could write the end down
+    assert workspace.run("kill", inner.id).code == 0  # its supervisor was killed before it could record the end
 
 
 def test_a_refused_run_leaves_no_supervisor_process(workspace: Workspace) -> None:

@@ -1,4 +1,4 @@
-"""Files of older systems run as they stand."""
+"""Files of older systems run unchanged."""
 
 from __future__ import annotations
 

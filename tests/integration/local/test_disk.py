@@ -1,4 +1,4 @@
-"""A full disk: replicas fail for themselves, the run is ended in order and says why, nothing is left unseen."""
+"""A full disk: only replicas that write fail, the run is ended with the reason, and no process is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FULL = os.strerror(errno.ENOSPC)
 
 @pytest.fixture
 def cramped(workspace: Workspace) -> Iterator[Workspace]:
-    """A workspace with a disk of half a megabyte as its home."""
+    """Yield a workspace with its home on a disk of half a megabyte."""
     with mounted(workspace.home, "512k"):
         yield workspace
         workspace.leave()
@@ -28,7 +28,7 @@ def cramped(workspace: Workspace) -> Iterator[Workspace]:
 
 
 def fill(folder: Path) -> Path:
-    """Take the last byte of a disk."""
+    """Fill a disk completely; return the file."""
     filler = folder / "filler"
     with filler.open("wb", buffering=0) as stream:
         for size in (4096, 1):
@@ -106,7 +106,7 @@ def test_no_run_is_created_on_a_full_disk(cramped: Workspace) -> None:
 def test_a_run_without_a_writable_journal_is_ended_and_can_be_concluded_later(
     workspace: Workspace, replicas: int
 ) -> None:
-    # No file may grow beyond this: sooner or later the journal has no room for another attempt.
+    # No file may grow beyond this size: after some attempts the journal cannot record another one.
     workspace.command_prefix = ("prlimit", f"--fsize={1024 + 512 * replicas}")
     run = workspace.train(f"""
         roles: {{worker: {replicas}}}

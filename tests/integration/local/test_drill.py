@@ -1,4 +1,4 @@
-"""Drills of real runs: a fault is injected, and the report says what followed."""
+"""Drills of real runs: a fault is injected, and the report describes its consequences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scaffold.peers import PRIVATE
 from scaffold.waiting import wait_until
 from scaffold.workspace import Answer, Workspace
 
-# Takes a step every few moments, saves every tenth, and goes on where it was.
+# Takes a step every few milliseconds, saves every tenth step, and continues from the saved step.
 SCRIPT = """
 import itertools, os, sys, time
 from pathlib import Path
@@ -79,7 +79,7 @@ def test_a_running_run_gets_a_fault_only_if_confirmed_and_continues(project: Wor
     assert not run.state.causes
     answer = project.run("drill", f"{run.id}.worker.1", "--yes", "-o", "json")
     assert answer.code == 0, answer
-    assert run.wait_for(Phase.RUNNING).attempt == 1  # one may take a step before another is there
+    assert run.wait_for(Phase.RUNNING).attempt == 1  # a replica may take a step before another one has started
     assert project.run("drill", run.id, "--yes", "--term", "chief").code == 0  # a terminated replica has its own budget
     assert [cause.failure for cause in run.state.causes][1:] == ["preempted"]
     assert project.run("kill", run.id).code == 0

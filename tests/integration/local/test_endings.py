@@ -14,7 +14,7 @@ from scaffold.workspace import Workspace
 
 
 def test_the_first_failure_is_named_and_not_those_that_follow(workspace: Workspace) -> None:
-    # Worker 0 falls; the others fail because of it, with codes of their own, while they are stopped.
+    # Worker 0 fails first; the others fail because of it, with other exit codes, while they are stopped.
     run = workspace.train("""
         roles:
           worker:
@@ -81,7 +81,7 @@ def test_a_critical_failure_ends_all_replicas_with_their_child_processes(workspa
 
 
 def open_in(workspace: Workspace, pid: int, *, most: int) -> int:
-    """How much a process has open, once it is no more than this: a log may be read at this moment, or news awaited."""
+    """Wait until a process has at most so many open files, and return their number: some are open for a moment only."""
     return wait_until(lambda: found if (found := len(workspace.descriptors(pid))) <= most else None)
 
 
@@ -111,7 +111,7 @@ def test_a_run_that_exceeds_its_time_limit_is_ended(workspace: Workspace) -> Non
 def test_the_time_limit_of_a_run_continues_without_a_supervisor(workspace: Workspace) -> None:
     run = workspace.train("run: exec sleep 1000\ntimeouts: {run: 2h, grace: 1}")
     run.kill_supervisor()
-    for phase in (Phase.RUNNING, Phase.FAILED):  # an hour later, and yet another hour
+    for phase in (Phase.RUNNING, Phase.FAILED):  # one hour later, and two hours later
         rewrite(run, lambda _, record: {**record, "up": record["up"] - 3600})
         assert workspace.run("supervise", run.id).code == 0
         run.wait_for(phase)

@@ -1,4 +1,4 @@
-"""Environments of real packages, made on the spot: built once, whole or not at all, shared, kept while in use."""
+"""Environments with real packages made by the tests: built once, complete or not at all, shared, kept while in use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scaffold.wheels import make_wheel
 from scaffold.workspace import Run, Workspace, mounted
 
 UV = Path(sys.executable).with_name("uv")
-# Says that it was called, and waits until the test lets it go on.
+# Records the call, and waits until the test opens the gate.
 GATED = f"""#!/bin/sh
 echo $$ >> "$HERE/calls"
 until [ -e "$HERE/go" ]; do sleep 0.05; done
@@ -35,7 +35,7 @@ SPEC = """
 
 @pytest.fixture
 def builder(workspace: Workspace) -> None:
-    """Whatever pip is told here, no index is asked; the packages are in `wheels`."""
+    """Return a workspace in which pip uses no index; the packages are in `wheels`."""
     wheels = workspace.project / "wheels"
     make_wheel(wheels, "drumbeat", "1.2", needs=("snare>=2",))
     make_wheel(wheels, "snare", "2.5")
@@ -47,7 +47,7 @@ def builder(workspace: Workspace) -> None:
 
 @pytest.fixture
 def uv(workspace: Workspace, builder: None) -> None:
-    """The same with uv on the path, behind a gate that is open."""
+    """Return the same workspace with uv in PATH, behind a gate that is open."""
     tools = workspace.path / "tools"
     tools.mkdir()
     (tools / "uv").write_text(GATED)
@@ -73,7 +73,7 @@ def started(run: Run) -> list[str]:
 
 
 def check_first_and_second(workspace: Workspace, tool: str) -> None:
-    """Build and train; then train again with nothing to build from."""
+    """Train with a new environment; then train again without any package to build from."""
     run = workspace.train(SPEC)
     run.wait_for(Phase.FINISHED)
     (folder,) = environments(workspace)
@@ -228,7 +228,7 @@ def test_prune_keeps_environments_in_use_and_removes_the_others(workspace: Works
     )
     wait_until(lambda: workspace.exists("up"))
     (folder,) = environments(workspace)
-    run.kill_supervisor()  # the replica alone uses it
+    run.kill_supervisor()  # only the replica uses it
     assert "in use" in workspace.run("environments").out
     assert workspace.run("environments", "--prune").out == ""
     assert is_ready(folder)

@@ -73,7 +73,7 @@ def test_train_status_and_json_show_the_same_card_first(workspace: Workspace) ->
     assert cause["traceback"][-1] == "ValueError: bad row: 7"
     assert cause["followed"] == [{"replicas": ["1.worker.0"], "message": "connection reset by peer"}]
     assert cause["stopped"] == ["1.worker.2"]
-    # Part of it is shown without the card, and a terminal has it in colour and no wider than itself.
+    # The status of a part of the run has no card; on a terminal the card has colour and fits the width.
     assert "┃" not in workspace.run("status", "1.worker.0").out
     terminal = Terminal(workspace, "status", "1", columns=50)
     terminal.wait()

@@ -1,4 +1,4 @@
-"""Where the system forbids a private network: no run, and a sentence that says what to allow."""
+"""A system that forbids private networks: no run is created, and one sentence names what to allow."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("private_networks")
 NETWORK = "engine: {local: {network: private}}"
 SPEC = f"run: echo hello\n{NETWORK}"
 
-# Becomes a command that may not call `unshare`, as in a container: a program for the kernel that refuses this call.
+# Executes a command that may not call `unshare`, as in a container: a seccomp filter refuses this call.
 FILTERED = """
 import ctypes, os, struct, sys
 number = int(sys.argv[1])
@@ -39,7 +39,7 @@ UNSHARE = {"x86_64": 272, "aarch64": 97}
 
 
 def refused(workspace: Workspace) -> str:
-    """What `train` says instead of starting."""
+    """Return the error of a `train` that is refused."""
     workspace.write_spec(SPEC)
     answer = workspace.run("train", "-d")
     assert (answer.code, answer.out) == (3, "")

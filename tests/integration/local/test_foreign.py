@@ -1,4 +1,4 @@
-"""Another user of this machine plants what drumline would execute, believe or write through."""
+"""Another user of this machine plants files that drumline would execute, trust or write through."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ except EngineError as error:
 
 
 def test_root_with_the_home_of_a_user_gets_a_hint_to_set_its_own_folder(stranger: Workspace) -> None:
-    """As with `sudo` that keeps HOME: what the user planted there would be executed by root."""
+    """This happens with a `sudo` that keeps HOME: root would execute files that the user planted there."""
     stranger.train("run: 'true'").wait_for(Phase.FINISHED)
     user, stranger.command_prefix = stranger.command_prefix, ()
     refused_everywhere(stranger, f"{stranger.path.parent} belongs to user {stranger.path.stat().st_uid}")
@@ -183,7 +183,7 @@ raise ValueError("bad row")
 def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
     with listen(tmp_path / "control") as listener:
         with acting_as(OTHER):
-            listener.listen()  # from now on the kernel says that it is theirs
+            listener.listen()  # from now on the kernel reports the other user as its owner
         with pytest.raises(PermissionError, match="a process of another user listens there"):
             connect(tmp_path / "control")
 
@@ -197,7 +197,7 @@ def test_a_supervisor_answers_no_other_user(workspace: Workspace, monkeypatch: p
         own.sendall(b'{"do": "watch"}\n')
         assert own.recv(99) == b'{"ok": true}\n'
         monkeypatch.chdir(run.path)
-        run.path.chmod(0o711)  # as if the modes of folders and files did not keep others away
+        run.path.chmod(0o711)  # as if the modes of folders and files allowed access
         run.folder.socket_file.chmod(0o666)
         with acting_as(OTHER), suppress(ConnectionError):
             theirs.connect("control")
@@ -211,7 +211,7 @@ def test_a_supervisor_answers_no_other_user(workspace: Workspace, monkeypatch: p
 
 @contextmanager
 def acting_as(user: int) -> Iterator[None]:
-    """Be another user for a while, to the kernel and to every process that asks it."""
+    """Act as another user during the block, for the kernel and for processes that ask it for the peer's user."""
     os.seteuid(user)
     try:
         yield
@@ -226,7 +226,7 @@ def test_ports_that_another_user_claims_by_name_are_left_alone(workspace: Worksp
     names = {number: socket.socket(socket.AF_UNIX) for number in range(port, port + 200)}
     try:
         for number, name in names.items():
-            with suppress(OSError):  # a run of another test holds it
+            with suppress(OSError):  # a run of another test has claimed it
                 name.bind(f"\0drumline-port-{number}")
         held = {number for number, name in names.items() if name.getsockname()}
         second = workspace.train("run: 'true'")

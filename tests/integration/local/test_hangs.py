@@ -27,7 +27,7 @@ if "DEAF" in os.environ:
 rest()
 """
 
-# Rank 0 listens and waits for the others; the others call, but for one.
+# Rank 0 listens and waits for the other ranks; all of them connect except one.
 CALLER = """
 import os, socket, time
 address = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])

@@ -1,4 +1,4 @@
-"""Runs of several users: private files, secrets, several users, many launches at once."""
+"""Data folders: private files, secrets, several users, and simultaneous launches."""
 
 from __future__ import annotations
 

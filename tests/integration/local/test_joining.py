@@ -1,4 +1,4 @@
-"""Networks without runs: what is made is what the kernel says is there, and a later network joins a hub."""
+"""Networks without runs: the kernel lists the links that were made, and a later network joins an existing hub."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def start_inside(enter: Sequence[int], code: str) -> subprocess.Popen[str]:
 
 
 def say(enter: Sequence[int], code: str) -> list[str]:
-    """What some lines of Python print in these namespaces."""
+    """Return what lines of Python print in these namespaces."""
     out, _ = start_inside(enter, code).communicate(timeout=60)
     return out.splitlines()
 
@@ -109,7 +109,7 @@ def kept(tmp_path: Path, replica: ReplicaId, door: NamespaceDescriptors) -> Iter
 
 
 def greeting(host: str) -> str:
-    """Lines that connect there and print what came of it, by the error's name."""
+    """Return lines of Python that connect to this address and print the name of the error."""
     return f"""
 try:
     socket.create_connection(("{host}", 2222), timeout=30)
@@ -148,7 +148,7 @@ with Netlink() as wires:
 
 
 def test_a_connection_to_a_replica_that_does_not_listen_is_refused_at_once(tmp_path: Path) -> None:
-    """Frameworks try again when they are refused, and give up when a host is not there."""
+    """Frameworks repeat a refused connection, and give up if a host is unreachable."""
     with network(tmp_path) as made:
         assert say(made.namespaces(FIRST).enter, greeting("10.77.0.2")) == ["ECONNREFUSED"]
 
@@ -157,7 +157,7 @@ def test_a_later_network_joins_the_hub_of_a_running_keeper(tmp_path: Path) -> No
     with network(tmp_path) as made:
         door = made.namespaces(FIRST)
         with kept(tmp_path, FIRST, door), serving(door):
-            made.close()  # as when the supervisor dies: no process holds the others' namespaces
+            made.close()  # as after the death of the supervisor: no process holds the namespaces of the others
             with network(tmp_path) as joined:
                 assert say(joined.namespaces(SECOND).enter, greeting("10.77.0.1")) == ["connected"]
                 assert say(joined.namespaces(THIRD).enter, greeting("10.77.0.1")) == ["connected"]
@@ -176,7 +176,7 @@ def test_without_a_running_keeper_a_new_hub_is_made(tmp_path: Path) -> None:
 
 
 def held_here() -> list[str]:
-    """The namespaces that this process has open."""
+    """Return the namespaces that this process has open."""
     links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
     return [target for link in links if (target := os.readlink(link)).startswith(("user:", "net:", "uts:"))]  # noqa: PTH115
 

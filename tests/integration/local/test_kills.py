@@ -21,7 +21,7 @@ roles: {chief: 1, worker: 2, ps: 1}
 run: echo $$ >> $HERE/up; exec sleep 1000
 timeouts: {grace: 1}
 """
-# A chief that ends when told to, others that train on until they are, and have all the time for it.
+# A chief that ends when the file `done` exists; the others end with the file `end`, or are stopped with a long grace.
 LINGERING = """
 roles:
   chief: {run: "until [ -e $HERE/done ]; do sleep 0.05; done"}
@@ -29,13 +29,13 @@ roles:
   evaluator: {run: "until [ -e $HERE/end ]; do sleep 0.05; done"}
 timeouts: {grace: 1h}
 """
-# Replicas that do not heed TERM, and say when they were asked; they have to be killed.
+# Replicas that ignore TERM and record it; they have to be killed.
 STUBBORN = """
 roles: {worker: 2}
 run: trap 'echo $$ >> $HERE/asked' TERM; echo $$ >> $HERE/up; while :; do sleep 0.05; done
 timeouts: {grace: 1h}
 """
-# Long enough for what is to happen before its end, on a busy machine too.
+# Long enough for all other steps of a test, also on a busy machine.
 GRACE = "grace: 5"
 FIRST_WORKER, SECOND_WORKER = ReplicaId("worker", 0), ReplicaId("worker", 1)
 
@@ -115,7 +115,7 @@ def test_the_whole_tree_of_a_killed_keeper_is_found(workspace: Workspace) -> Non
     assert [pid for pid in tree if is_alive(pid)] == []
 
 
-# A replica, a child in its group, one with a session of its own, and one that forked twice and knows nothing any more.
+# A replica, a child in its process group, a child in its own session, and a daemon with an empty environment.
 TREE = """
 import os, signal
 def note():
@@ -209,7 +209,7 @@ def test_without_a_supervisor_replicas_train_and_log_and_their_exits_are_kept(wo
 def test_a_supervisor_killed_before_all_replicas_started_is_replaced_and_the_gang_is_completed(
     workspace: Workspace,
 ) -> None:
-    # The first replica kills the supervisor while that still starts the others.
+    # The first replica kills the supervisor while it still starts the others.
     workspace.write_spec("""
         roles:
           worker:
@@ -217,7 +217,7 @@ def test_a_supervisor_killed_before_all_replicas_started_is_replaced_and_the_gan
             run: until [ -e $HERE/go ]; do sleep 0.05; done
             first: {run: sh assassin.sh}
     """)
-    # Between it and the keeper is the fork server.
+    # The fork server is between the supervisor and the keeper.
     workspace.write(
         "assassin.sh",
         "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
@@ -226,7 +226,7 @@ def test_a_supervisor_killed_before_all_replicas_started_is_replaced_and_the_gan
     answer = workspace.run("train", "-d")
     workspace.wait_numbers("killed", 1)
     (run,) = workspace.runs()
-    if answer.code != 0:  # it was killed before it could say that all is well
+    if answer.code != 0:  # it was killed before it could report its start
         assert answer.code == 3
         assert f"`drumline supervise {run.id}` tries again" in answer.err
     workspace.write("go", "")
@@ -299,8 +299,8 @@ def test_kill_of_a_run_with_a_worker_that_failed_without_a_supervisor_restarts_n
 def test_kill_works_if_the_supervisor_a_keeper_and_the_fork_server_were_killed_during_the_start(
     workspace: Workspace,
 ) -> None:
-    # The first replica kills the supervisor and its keeper, while others are not there yet.
-    # Between the two is the fork server.
+    # The first replica kills the supervisor and its keeper before other replicas have started.
+    # The fork server is between the two.
     workspace.write(
         "assassin.sh",
         "read -r _ _ _ forks _ < /proc/$PPID/stat; read -r _ _ _ parent _ < /proc/$forks/stat\n"
@@ -422,7 +422,7 @@ def test_several_runs_are_killed_together_not_one_after_the_other(workspace: Wor
     runs = [workspace.train(spec) for _ in range(3)]
     workspace.wait_numbers("up", 3)
     killer = workspace.command("kill", *(run.id for run in runs))
-    # All are asked while none of them has ended, nor will before we say so.
+    # All runs are asked to end before any of them has ended, or can end.
     wait_until(lambda: all(any(isinstance(event, StopRequested) for event in run.events) for run in runs))
     assert not any(run.state.phase.is_final for run in runs)
     workspace.write("end", "")

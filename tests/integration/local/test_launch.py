@@ -1,4 +1,4 @@
-"""A launch: what it makes, what it says, and what a refused one leaves behind."""
+"""Launches: their files and output, and that a refused launch leaves nothing."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_supervisor_is_forked_by_a_process_without_threads_and_without_an_even
     assert (workspace.project / "forks").read_text() == "1 thread, loop None\n"
 
 
-# The command line, which writes down how many threads there are when it forks.
+# The command line, which records the number of threads at the fork.
 _COUNTING = """
 import asyncio, os
 from drumline.__main__ import main
@@ -219,7 +219,7 @@ def test_an_interrupt_between_the_creation_of_a_run_and_its_first_line_prints_it
     Run(workspace, "1").wait_for(Phase.FINISHED)
 
 
-# The command line, which waits for Ctrl-C when its run is made and has no supervisor yet.
+# The command line, which waits for Ctrl-C after its run was created and before it has a supervisor.
 _SLOW = """
 import os, time
 from drumline.__main__ import main
@@ -250,7 +250,7 @@ def test_an_interrupt_during_start_up_exits_with_130_and_no_traceback(workspace:
     assert not workspace.runs()
 
 
-# The command line, which is interrupted while it imports what it needs.
+# The command line, which is interrupted during its imports.
 _SLOW_IMPORT = """
 import builtins, signal
 from drumline.__main__ import main

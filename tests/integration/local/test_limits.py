@@ -1,4 +1,4 @@
-"""Memory limits that the kernel keeps: a replica that hits one fails, and no group outlives its replica."""
+"""Memory limits, enforced by the kernel: a replica that exceeds its limit fails, and no cgroup outlives its replica."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from scaffold.workspace import Run, Workspace
 HOG = 'python3 -c "x = bytearray(200 << 20)"'
 ALL_OF_IT = "out of memory: it used 64.0 MiB, all of its limit"
 CHOSEN = "killed by signal 9 (KILL) by the kernel's out-of-memory killer"
-# Replicas that print their pid, wait for a signal, and then take more than they may.
+# Replicas that print their pid, wait for a signal, and then exceed their limit.
 PATIENT = f"""
 resources: {{memory: 64MiB}}
 run: echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done; exec {HOG}
@@ -46,7 +46,7 @@ timeouts: {grace: 1}
 
 @cache
 def find_limits() -> CgroupParent | None:
-    """Where limits can be kept on this machine, tried for real; None where they cannot."""
+    """Return the cgroup below which limits really work on this machine; None if there is none."""
     try:
         found = own_cgroup_parent()
         remove_group(make_group(found, f"drumline-test-{os.getpid()}", 1 << 30))
@@ -56,7 +56,7 @@ def find_limits() -> CgroupParent | None:
 
 
 def ground() -> CgroupParent:
-    """Where limits are kept; only for a workspace in which they are."""
+    """Return the cgroup below which limits work; only for workspaces that have one."""
     found = find_limits()
     assert found
     return found
@@ -64,13 +64,13 @@ def ground() -> CgroupParent:
 
 @pytest.fixture
 def narrow(workspace: Workspace) -> Iterator[Workspace]:
-    """A workspace in which limits are kept, and the proof that no group is left; else the warning is what is tested."""
+    """Yield a workspace with working limits and check that no cgroup is left; without limits, test the warning only."""
     if find_limits() is None:
         run = workspace.train(f"run: {HOG}\nresources: {{memory: 64MiB}}")
         run.wait_for(Phase.FINISHED)
         assert [warning.startswith("memory limits are not enforced: ") for warning in warnings(run)] == [True]
         workspace.leave()
-        pytest.skip("this machine lets us make no memory cgroup: only the warning that says so was tested")
+        pytest.skip("no memory cgroup can be made on this machine: only the warning about that was tested")
     try:
         yield workspace
         assert [group for run in workspace.runs() for group in groups(run)] == []
@@ -81,15 +81,15 @@ def narrow(workspace: Workspace) -> Iterator[Workspace]:
 
 
 def warnings(run: Run) -> list[str]:
-    """What the engine had to say."""
+    """Return the warnings of the engine."""
     return [event.message for event in run.events if isinstance(event, EngineWarned)]
 
 
 def groups(run: Run) -> list[Path]:
-    """The groups of a run that are there, by their names."""
+    """Return the existing cgroups of a run."""
     folder = run.path.stat()
     name = f"drumline-*-{folder.st_dev:x}-{folder.st_ino:x}"
-    # Those of other tests come and go meanwhile, at which a glob would stumble.
+    # Cgroups of other tests are removed meanwhile, which a glob does not tolerate.
     return sorted(Path(path) for path, _, _ in os.walk(ground().path) if Path(path).match(name))
 
 
@@ -101,7 +101,7 @@ def start(workspace: Workspace, spec: str, up: int = 1) -> Run:
 
 
 def go(workspace: Workspace) -> None:
-    """Let patient replicas take too much."""
+    """Let waiting replicas exceed their limit."""
     (workspace.project / "go").touch()
 
 
@@ -151,7 +151,7 @@ def test_a_child_that_hits_the_limit_fails_its_replica(narrow: Workspace) -> Non
 
 def test_a_replica_that_exits_with_0_after_a_child_ran_out_of_memory_has_finished(narrow: Workspace) -> None:
     if ground().version == 2:
-        return  # there the kernel ends all of it, as the test above shows
+        return  # with version 2 the kernel ends the whole cgroup, as the test above shows
     run = narrow.train(f"run: {HOG}; exit 0\nresources: {{memory: 64MiB}}")
     run.wait_for(Phase.FINISHED)
     end = run.exit("worker.0")
@@ -196,7 +196,7 @@ def test_a_killed_keeper_leaves_no_cgroup(narrow: Workspace) -> None:
 
 
 def test_a_process_that_no_other_search_finds_is_found_in_the_cgroup(narrow: Workspace) -> None:
-    # Without a mark, a session, a log or a parent that would tell to which run it belongs.
+    # Without an environment mark, session, log or parent by which its run could be found.
     narrow.write("hide.sh", "cd /; exec env -i setsid sh -c 'echo $$ > $0; exec sleep 1000' $1 > /dev/null 2>&1")
     run = start(narrow, SLEEPING.replace("exec", "(sh hide.sh $HERE/hidden &); exec"))
     (hidden,) = narrow.wait_numbers("hidden", 1)
@@ -233,7 +233,7 @@ def test_a_supervisor_in_another_cgroup_finds_the_cgroup_of_the_run(narrow: Work
 
 def test_a_replica_that_an_outer_cgroup_ended_is_reported_as_ended_below_its_limit(narrow: Workspace) -> None:
     if ground().version == 2:
-        return  # a group around our own would have to be left to us as well
+        return  # an outer cgroup would have to be delegated to this user, too
     around = make_group(ground(), f"around-{os.getpid()}", 128 << 20)
     try:
         narrow.command_prefix = ("sh", "-c", f'echo 0 > {around}/cgroup.procs && exec "$@"', "sh")
@@ -296,7 +296,7 @@ def test_a_cgroup_with_another_name_is_not_removed(narrow: Workspace, tmp_path: 
     folder.mkdir(parents=True)
     others = make_group(ground(), f"others-{os.getpid()}", 1 << 30)
     try:
-        (folder / GROUP).write_text(str(others))  # as in a home that was copied
+        (folder / GROUP).write_text(str(others))  # as in a copied home
         limits = MemoryLimits(tmp_path, lambda event: None)
         limits.clear(folder)
         assert (limits.group(folder), others.is_dir()) == (None, True)
@@ -331,7 +331,7 @@ def test_a_replica_killed_by_a_cgroup_around_the_whole_run_is_found_in_the_kerne
     found = find_limits()
     if found is None:
         pytest.skip("this machine lets us make no memory cgroup")
-    # All processes of the run are in it; the one with most memory is chosen.
+    # All processes of the run are in it; the kernel chooses the one with most memory.
     group = make_group(found, f"drumline-test-around-{os.getpid()}", 160 << 20)
     try:
         workspace.command_prefix = ("sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh")
@@ -350,7 +350,7 @@ def test_a_replica_killed_by_a_cgroup_around_the_whole_run_is_found_in_the_kerne
 
 
 def killed_for_memory_is_secret() -> bool:
-    """Whether this machine keeps the kernel's log from us, or numbers processes otherwise than the log does."""
+    """Return whether the kernel's log is not readable here, or has pids of another namespace."""
     try:
         os.close(os.open(LOG, os.O_RDONLY | os.O_NONBLOCK))
     except OSError:

@@ -13,12 +13,12 @@ from scaffold.workspace import Run, Workspace
 
 
 def texts(output: str) -> list[str]:
-    """What was said, without prefixes."""
+    """Return the texts of the lines, without prefixes."""
     return [line.partition("| ")[2].partition("] ")[2] for line in output.splitlines()]
 
 
 def spoken(output: str) -> list[str]:
-    """What the replicas said, without states."""
+    """Return the lines of replicas, without lines about states."""
     return [text for text in texts(output) if not re.match(r"-->|Exit Code|Reason|Message|Signal", text)]
 
 
@@ -48,7 +48,7 @@ def test_following_logs_continues_across_a_restart_and_ends_with_the_run(workspa
 
 
 def test_logs_can_be_followed_before_the_run_has_a_supervisor(workspace: Workspace) -> None:
-    # A run that has its number and its plan, and no supervisor yet.
+    # A run with a number and a plan, and no supervisor yet.
     old = workspace.train("run: echo first; exit 0")
     old.wait_for(Phase.FINISHED)
     young = Run(workspace, "2")
@@ -92,7 +92,7 @@ def test_since_leaves_out_what_is_older(workspace: Workspace) -> None:
     wait_until(lambda: marks.exists() and marks.stat().st_size)
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
-    # As if everything up to the first mark had been an hour ago.
+    # As if everything up to the first mark had been written an hour ago.
     (at, size), *later = MARK.iter_unpack(marks.read_bytes())
     marks.write_bytes(MARK.pack(at - 3600, size) + b"".join(MARK.pack(*mark) for mark in later))
     *early, last = [json.loads(line) for line in run.folder.journal_file.read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""Many runs in a row: no process, no descriptor, no file behind that should not be there."""
+"""Many consecutive runs leave no process, no claim, and no unexpected file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drumline.run.state import Phase
 from scaffold.waiting import wait_until
 from scaffold.workspace import LEFT_BY_A_RUN, WARMLY, Run, Workspace
 
-# DRUMLINE_RUNS=200 for the long way.
+# DRUMLINE_RUNS=200 for a longer test.
 WARM_LEFT = ("warm",) if WARMLY else ()
 RUNS = int(os.environ.get("DRUMLINE_RUNS", "24"))
 
@@ -19,7 +19,7 @@ def test_consecutive_runs_leave_no_process_file_or_claim(workspace: Workspace) -
         run: exec sleep 1000
         timeouts: {grace: 0.01}
     """)
-    temporary = workspace.path / "tmp"  # a folder of its own: others use the machine's at the same time
+    temporary = workspace.path / "tmp"  # a separate folder: other tests use that of the machine at the same time
     temporary.mkdir()
     workspace.env["TMPDIR"] = str(temporary)
     for number in range(1, RUNS + 1):

@@ -30,7 +30,7 @@ MEGABYTE = 1 << 20
 TICK = 1 / os.sysconf("SC_CLK_TCK")
 WAITING = "run: echo up; until [ -e $HERE/go ]; do sleep 0.05; done"
 
-# Burns so many seconds of processor time, and says how many it really were.
+# Uses so many seconds of CPU time, and prints the exact amount.
 BURN = """
 import os, resource, sys, time
 
@@ -49,7 +49,7 @@ def samples(run: Run, replica: str = "worker.0") -> list[Sample]:
 
 
 def look(workspace: Workspace, *words: str) -> dict[str, Any]:
-    """What `monitor --once` says of a run."""
+    """Return the data of `monitor --once` for a run."""
     answer = workspace.run("monitor", "--once", "-o", "json", *words)
     assert answer.code == 0, answer.err
     (run,) = json.loads(answer.out)
@@ -71,7 +71,7 @@ def test_the_cpu_time_that_a_replica_used_is_shown(workspace: Workspace) -> None
     (shown,) = json.loads(workspace.run("monitor", "--history", "-o", "json", run.id).out)
     for replica, name in zip(shown["replicas"], ("chief.0", "worker.0"), strict=True):
         used = burnt(run, name)
-        assert used - 0.05 <= replica["cpu_seconds"] <= used + 0.5  # what Python does after its last line
+        assert used - 0.05 <= replica["cpu_seconds"] <= used + 0.5  # for the interpreter's exit
     text = workspace.run("monitor", "--history", run.id).out
     assert "1.chief.0   CPU %" in text
     assert "1.worker.0  CPU %" in text
@@ -109,7 +109,7 @@ say()
     wait_until(lambda: all(workspace.exists(name) for name in ("child", "grandchild", "orphan", "up")))
     look(workspace, run.id)
     seconds = sum(sample.cpu_seconds for sample in samples(run))
-    assert seconds >= 3 * (0.4 - 2 * TICK)  # though all of them are gone; the kernel counts user and system in ticks
+    assert seconds >= 3 * (0.4 - 2 * TICK)  # all of them have ended; the kernel counts user and system time in ticks
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     total = sum(sample.cpu_seconds for sample in samples(run))
@@ -134,7 +134,7 @@ def test_memory_that_a_process_tree_shares_is_counted_once(workspace: Workspace)
     run = workspace.train("run: {argv: [python, shared.py]}\nresources: {memory: 1GiB}")
     pids = workspace.wait_numbers("pids", 4)
     (replica,) = look(workspace, run.id)["replicas"]
-    assert 200 * MEGABYTE <= replica["memory_bytes"] <= 300 * MEGABYTE  # and not 800
+    assert 200 * MEGABYTE <= replica["memory_bytes"] <= 300 * MEGABYTE  # and not 800 MiB
     assert replica["memory_total_bytes"] == 1 << 30
     kernels = sum(kernels_bytes(pid) for pid in pids)
     assert abs(replica["memory_bytes"] - kernels) <= 0.1 * kernels
@@ -145,7 +145,7 @@ def test_memory_that_a_process_tree_shares_is_counted_once(workspace: Workspace)
 
 
 def kernels_bytes(pid: int) -> int:
-    """A process's memory, shared pages by their part, as the kernel says."""
+    """Return the proportional set size of a process, from the kernel."""
     return int(Path(f"/proc/{pid}/smaps_rollup").read_text().partition("\nPss:")[2].split()[0]) * 1024
 
 
@@ -173,7 +173,7 @@ def test_the_samples_of_an_incarnation_add_up_to_its_time_across_supervisors(wor
     answer = workspace.run("monitor", "--once", run.id)
     assert answer.code == 0
     assert "1.worker.0" in answer.out
-    assert " / " in answer.out.splitlines()[1]  # what is known
+    assert " / " in answer.out.splitlines()[1]  # the samples so far
     assert "supervisor gone; `drumline supervise 1` starts another" in answer.err
     before = samples(run)
     assert workspace.run("supervise", run.id).code == 0
@@ -183,7 +183,7 @@ def test_the_samples_of_an_incarnation_add_up_to_its_time_across_supervisors(wor
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
     lived = sum(sample.seconds for sample in samples(run))
-    assert age - 0.1 <= lived  # the time without supervisor is in it
+    assert age - 0.1 <= lived  # includes the time without a supervisor
     ends = [sample.at for sample in samples(run)]
     assert ends == sorted(ends)
 
@@ -198,7 +198,7 @@ def test_monitor_shows_new_samples_until_the_run_is_over(workspace: Workspace) -
         workspace.write("go", "")
         assert terminal.wait() == 0
         lines = [line for line in screen(terminal.shown) if line]
-        assert [line.split()[0] for line in lines] == ["ID", "1.worker.0", "run"]  # drawn in one place
+        assert [line.split()[0] for line in lines] == ["ID", "1.worker.0", "run"]  # redrawn at the same place
         assert "FINISHED" in lines[1]
         assert b"Traceback" not in terminal.shown
     run.wait_for(Phase.FINISHED)
@@ -207,7 +207,7 @@ def test_monitor_shows_new_samples_until_the_run_is_over(workspace: Workspace) -
 def test_ctrl_c_ends_monitor_and_not_the_run(workspace: Workspace) -> None:
     run = workspace.train(WAITING)
     run.wait_started()
-    with opened(workspace, "monitor") as terminal:  # what runs here
+    with opened(workspace, "monitor") as terminal:  # the runs of this machine
         terminal.wait_for("1.worker.0")
         terminal.press_ctrl_c()
         assert terminal.wait() == 130

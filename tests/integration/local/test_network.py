@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("private_networks")
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port on which no process of this machine listens, or will."""
+    """Return a port on which no process of this machine listens, now or later."""
     claim: PortClaim | None = next(filter(None, map(claim_port, range(31_000, 32_000))))
     assert claim
     yield claim.port
@@ -29,7 +29,7 @@ def port() -> Iterator[int]:
 
 
 def reach(address: tuple[str, int]) -> str:
-    """Connect from here, but never through a gateway: nothing of a test leaves the machine."""
+    """Connect from this process, but never through a gateway: no packet of a test leaves the machine."""
     with socket.socket() as client:
         client.settimeout(30)
         client.setsockopt(socket.SOL_SOCKET, socket.SO_DONTROUTE, 1)
@@ -65,7 +65,7 @@ def test_no_process_outside_reaches_them(workspace: Workspace, port: int) -> Non
 
 
 def test_in_the_shared_network_every_process_reaches_them(workspace: Workspace, port: int) -> None:
-    """What the test above tries can succeed."""
+    """The connection that the test above refuses is possible in a shared network."""
     run = peers(workspace, port=port, workers=1, network="tensorflow: {tf_config: always}")
     assert reach(("127.0.0.1", port)) == run.id
     end(run)

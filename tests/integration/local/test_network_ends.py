@@ -1,4 +1,4 @@
-"""Private networks and their ends: what may die, what joins, what can be cut, and that nothing is left of them."""
+"""Private networks after failures: killed processes, later replicas, disabled links, and that no network is left."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("private_networks")
 
 
 def namespaces(pid: int) -> set[str]:
-    """The namespaces of a process that are not ours."""
+    """Return the namespaces of a process that this process is not in."""
     kinds = ("user", "net", "uts")
     theirs = {os.readlink(f"/proc/{pid}/ns/{kind}") for kind in kinds}  # noqa: PTH115
     return theirs - {os.readlink(f"/proc/self/ns/{kind}") for kind in kinds}  # noqa: PTH115
 
 
 def holders(wanted: set[str]) -> list[str]:
-    """Everything on this machine that keeps one of these namespaces."""
+    """Return the processes, files and mounts of this machine that keep one of these namespaces."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdecimal() and is_alive(int(process.name)):
@@ -50,7 +50,7 @@ def test_the_attempt_after_a_failure_has_a_private_network_again(each_user: Work
     run = peers(each_user, more="restart: {early: 1}")
     before = namespaces(run.pid("worker.0"))
     with Path(f"/proc/{run.pid('worker.0')}/ns/net").open(), Path(f"/proc/{run.pid('worker.0')}/ns/uts").open():
-        # While a process has them open, no other gets their numbers.
+        # While a process has them open, their inode numbers are not used again.
         end(run, code=3)
         wait_met(run, 2, attempt=1)
         again = {each for each in namespaces(run.pid("worker.0", 1)) if not each.startswith("user")}
@@ -96,7 +96,7 @@ timeouts: {{grace: 1}}
     run.wait_for(Phase.FINISHED)
 
 
-# A replica, a child in its group, one with a session of its own, and one that forked twice and may know nothing more.
+# A replica, a child in its process group, a child in its own session, and a daemon, possibly without environment.
 TREE = """
 echo $$ >> $HERE/tree
 sleep 1000 & echo $! >> $HERE/tree
@@ -109,14 +109,14 @@ wait
 @pytest.mark.parametrize("killed", ["none", "supervisor", "keeper", "both"])
 def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(each_user: Workspace, killed: str) -> None:
     each_user.write("tree.sh", TREE)
-    forgetting = "" if killed == "both" else "env -i"  # without any process that knew it, it needs its mark to be found
+    forgetting = "" if killed == "both" else "env -i"  # without its ancestors it can only be found by its environment
     run = each_user.train(
         f"run: sh tree.sh\nroles: {{worker: 2}}\n{PRIVATE}\ntimeouts: {{grace: 1}}",
         env={"FORGETTING": forgetting},
     )
     tree = each_user.wait_numbers("tree", 8)
     used = set[str]().union(*(namespaces(pid) for pid in tree))
-    assert len(used) == 1 + 2 + 2  # a user namespace, and each its network and its name
+    assert len(used) == 1 + 2 + 2  # one user namespace, and a network and a UTS namespace for each
     inherited = [each for pid in tree for each in each_user.descriptors(pid)]
     assert not [each for each in inherited if each.startswith(("user:", "net:", "uts:"))]
     hub = set(each_user.descriptors(run.keeper("worker.0"))) & set(each_user.descriptors(run.keeper("worker.1")))
@@ -130,10 +130,10 @@ def test_kill_ends_the_whole_tree_and_nothing_holds_the_network(each_user: Works
     wait_until(lambda: run.state.phase.is_final)
     assert [pid for pid in tree if is_alive(pid)] == []
     wait_until(lambda: run.supervisor() is None)
-    wait_until(lambda: not holders(used))  # a number may be another test's by now, for a while
+    wait_until(lambda: not holders(used))  # for a while another test may use the same number
 
 
-# Enters the hub that a keeper holds, as `drill` will, and switches a cable.
+# Enters the hub that a keeper holds, as `drill` does, and enables or disables a link.
 SWITCH = """
 import socket, sys
 from drumline.engine.local.netlink import Netlink
@@ -144,7 +144,7 @@ for descriptor in open_hub(int(sys.argv[1])).descriptors:
 with Netlink() as wires:
     wires.set_up(socket.if_nametoindex(sys.argv[2]), up=sys.argv[3] == "on")
 """
-# The second worker knocks at the first one's door again and again, and says what came of it.
+# The second worker connects to the first one repeatedly, and records whether that succeeds.
 KNOCKER = """
 import json, os, socket, time
 from pathlib import Path

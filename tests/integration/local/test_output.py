@@ -1,4 +1,4 @@
-"""What replicas may write: lines without end, bytes that are no text, codes that move the cursor."""
+"""Unusual output of replicas: very long lines, bytes that are no text, and control sequences."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PREFIX = re.compile(rb"^\d+(?:\.\w+\.\d+)? +\| (?:\[~?\d{4}-\d\d-\d\dT\d\d:\d\d:
 
 
 def said(output: bytes, replica: str = "worker.0") -> bytes:
-    """What a replica said, without the states in between."""
+    """Return the lines of a replica, without the states in between."""
     lines = [line for line in output.split(b"\n") if f".{replica} ".encode() in line[:20]]
     bare = [PREFIX.sub(b"", line) for line in lines]
     return b"\n".join(line for line in bare if not line.startswith((b"--> ", b"Exit Code", b"Reason", b"Signal")))
@@ -73,7 +73,7 @@ def test_colours_reach_a_pipe_as_they_are(workspace: Workspace) -> None:
 
 
 def test_lines_of_several_replicas_are_shown_in_order_of_time(workspace: Workspace) -> None:
-    # Two replicas that take turns: each waits for the other's file, and for a mark in between.
+    # Two replicas that alternate: each waits for the other's file, and for a recorded time in between.
     workspace.write(
         "turns.py",
         """

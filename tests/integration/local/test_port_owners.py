@@ -24,7 +24,7 @@ SERVER = (
 
 @contextmanager
 def served(**env: str) -> Iterator[tuple[int, int]]:
-    """The pid of a process that listens, and its port."""
+    """Yield the pid of a listening process, and its port."""
     words = [sys.executable, "-c", SERVER]
     server = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **env}

@@ -74,13 +74,13 @@ def test_a_port_stays_claimed_as_long_as_its_replica_runs_whatever_happens_to_su
     workspace.wait_numbers("up", 1)
     (port,) = ports(run)
     run.kill_supervisor()
-    wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a list that changes may leave an entry out
+    wait_until(lambda: f"@drumline-port-{port}" in abstract_names())  # a changing list may lack an entry
     assert claim_port(port) is None
     with socket.socket() as other, pytest.raises(OSError, match="in use"):
         other.bind(("", port))
     assert workspace.run("kill", run.id).code == 0
     assert not is_alive(workspace.numbers("up")[0])
-    wait_until(lambda: claim_port(port)).close()  # another test may be given it at this moment, but not for long
+    wait_until(lambda: claim_port(port)).close()  # another test may have it for a moment
 
 
 def test_a_port_with_a_listener_is_not_claimed() -> None:

@@ -1,4 +1,4 @@
-"""Data that a run makes for itself, before any replica trains: whole or not at all, once, and by one of several."""
+"""Data that a run prepares before any replica trains: complete or not at all, once, and by one of several runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scaffold.processes import kill_and_wait
 from scaffold.waiting import wait_until
 from scaffold.workspace import Workspace
 
-# Waits at a named point until the test lets it go on, so that something can happen meanwhile.
+# Waits at a named point until the test lets it continue.
 WAIT = "until [ -e $HERE/go ]; do sleep 0.05; done"
 SPEC = """
     run: cat $DATA_DIR/words

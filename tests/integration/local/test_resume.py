@@ -1,4 +1,4 @@
-"""Runs that were preempted, killed or failed, and go on: the same run, its next attempt."""
+"""Preempted, killed and failed runs are resumed: the same run with its next attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from integration.local.test_clocks import leave_alone, move_to_another_boot
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-# Saves its step when it is terminated; the next one that finds it continues from there, and finishes.
+# Saves its step on TERM; the next attempt continues from the saved step, and finishes.
 SAVING = """
 roles: {worker: 2}
 run: |
@@ -24,7 +24,7 @@ run: |
   if [ -e $saved ]; then echo "attempt $DRUMLINE_ATTEMPT of run $DRUMLINE_RUN goes on from $(cat $saved)"; exit 0; fi
   while :; do sleep 0.05; done
 """
-# Goes on for ever, unless there is a file.
+# Runs for ever, unless a file exists.
 RUNS_UNTIL_STOPPED = "run: 'echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done'\ntimeouts: {grace: 1}"
 
 
@@ -52,14 +52,14 @@ def test_a_preempted_run_saves_names_the_command_that_resumes_it_and_continues_f
     assert "preempted; `drumline resume 1` goes on with it" in workspace.run("status").out
     assert "was preempted: its supervisor was asked to exit" in workspace.run("events", "1").out
 
-    workspace.write_spec("run: exit 9")  # another spec is another run's
+    workspace.write_spec("run: exit 9")  # the spec of the folder is not that of the run
     answer = workspace.run("resume", "1")
     assert (answer.code, answer.err) == (0, "drumline: run 1 (bad-day) continues with attempt 1\n")
     assert answer.out.count("attempt 1 of run 1 goes on from 7") == 2
     lines = answer.out.splitlines()
     assert lines[0].endswith("--> PENDING")
     assert lines[-1].endswith("--> FINISHED")
-    assert "Preempted" not in answer.out  # what was before is in the logs, and was shown then
+    assert "Preempted" not in answer.out  # earlier output is in the logs, and was shown before
     assert (run.state.phase, run.state.attempt) == (Phase.FINISHED, 1)
     assert "attempt 0: it was preempted" in workspace.run("status", "1").out
     assert "Reason: Preempted" in workspace.run("logs", "1").out
@@ -214,7 +214,7 @@ def test_data_that_was_not_prepared_when_a_run_ended_is_prepared_when_it_is_resu
 
 
 def make_environment(workspace: Workspace) -> dict[str, str]:
-    """Make a virtual environment with a script as `python`; return what activates it."""
+    """Make a virtual environment with a script as `python`; return the variables that activate it."""
     python = workspace.project / "venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
     (python.parent.parent / "pyvenv.cfg").touch()

@@ -1,4 +1,4 @@
-"""A supervisor that dies comes back by itself: a keeper starts the next one."""
+"""A killed supervisor is replaced automatically: a keeper starts the next one."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ WAITING = "echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done"
 
 
 def returns(run: Run) -> list[SupervisorReturned]:
-    """Every return that is recorded."""
+    """Return the recorded replacements of the supervisor."""
     return [event for event in run.events if isinstance(event, SupervisorReturned)]
 
 
 def kill(run: Run) -> int:
-    """Kill the supervisor and return the pid that it had."""
+    """Kill the supervisor; return its pid."""
     pid = wait_until(run.supervisor)
     kill_and_wait(pid)
     return pid
 
 
 def kill_and_wait_for_next(run: Run, number: int) -> int:
-    """Kill the supervisor, wait until the next one has taken the run up for this time, and return its pid."""
+    """Kill the supervisor, and wait until it was replaced for this time; return the pid of the new one."""
     before = kill(run)
     wait_until(lambda: len(returns(run)) == number)
     pid = wait_until(run.supervisor)
@@ -55,7 +55,7 @@ def test_a_replica_that_fails_after_its_supervisor_was_killed_is_restarted(works
 
 
 def test_a_replica_that_fails_while_there_is_no_supervisor_is_restarted(workspace: Workspace) -> None:
-    """The keeper is the last one, and leaves: it looks once more before it does."""
+    """The last keeper checks for a supervisor once more before it exits."""
     run = workspace.train("run: echo $$ >> $HERE/up; exec sleep 1000\nrestart: 1")
     (first,) = workspace.wait_numbers("up", 1)
     kill(run)
@@ -87,7 +87,7 @@ def test_a_supervisor_is_replaced_a_limited_number_of_times(workspace: Workspace
     assert waiting.code == 3
     assert "the supervisor of run 1 is gone" in waiting.err
     workspace.write("go", "")
-    wait_until(partial(run.is_over, "worker.0"))  # the keeper has looked for the last time
+    wait_until(partial(run.is_over, "worker.0"))  # the keeper has checked for the last time
     assert not is_locked(run.folder.lock_file)
     assert len(returns(run)) == MOST_RETURNS
     assert workspace.run("supervise", "1").code == 0
@@ -95,7 +95,7 @@ def test_a_supervisor_is_replaced_a_limited_number_of_times(workspace: Workspace
 
 
 def test_a_supervisor_that_cannot_start_is_started_a_limited_number_of_times(workspace: Workspace) -> None:
-    """As one with a defect: its journal cannot be opened."""
+    """As a supervisor with a defect: its journal cannot be opened."""
     run = workspace.train(f"run: {WAITING}")
     workspace.wait_numbers("up", 1)
     kept = run.folder.journal_file.rename(workspace.path / "kept")

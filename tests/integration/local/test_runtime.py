@@ -36,7 +36,7 @@ def test_reports_and_errors_are_recorded_for_each_incarnation(workspace: Workspa
         for replica, step in ((chief, 0), (other, index)):
             path = run.trace_dir(replica, attempt) / "report"
             report = read_report(path)
-            if attempt or replica == other:  # the chief may have been stopped before it said anything
+            if attempt or replica == other:  # the chief may have been stopped before it printed anything
                 assert report is not None
                 assert (report.step, report.values) == (step + 10 * attempt, {"loss": 0.5})
     error = json.loads((run.trace_dir(other) / "error").read_text())

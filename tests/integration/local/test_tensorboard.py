@@ -1,4 +1,4 @@
-"""TensorBoard beside real runs: found, served, taken up, ended with them; and for runs that are over."""
+"""TensorBoard of real runs: found, served, adopted, and ended with them; and `drumline tensorboard` for ended runs."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ LOSSES = [value for _, value in SHOWN]
 
 @pytest.fixture
 def board(workspace: Workspace) -> Workspace:
-    """A workspace where TensorBoard is installed."""
+    """Return a workspace in which TensorBoard is installed."""
     workspace.env["DRUMLINE_TENSORBOARD"] = str(find_python("tensorboard"))
     return workspace
 
 
 @pytest.fixture
 def quick(workspace: Workspace) -> Workspace:
-    """A workspace where something is installed that is as quick to start as TensorBoard is not."""
+    """Return a workspace with a fake TensorBoard, which starts at once."""
     workspace.env["DRUMLINE_TENSORBOARD"] = str(write_python(workspace.path))
     return workspace
 
@@ -43,7 +43,7 @@ def address_of(run: Run) -> str:
 
 
 def scalars(address: str, *, points: int = len(SHOWN)) -> Mapping[str, object]:
-    """What it shows once it has read so many points; it does that in its own time, and not all of a file at once."""
+    """Return what TensorBoard shows once it has read so many points: it reads files in pieces and with delays."""
 
     def shown() -> Mapping[str, object] | None:
         found = read_scalars(address, "loss")
@@ -53,7 +53,7 @@ def scalars(address: str, *, points: int = len(SHOWN)) -> Mapping[str, object]:
 
 
 def listeners(port: int) -> set[str]:
-    """The addresses at which a process listens on a port, as the kernel writes them."""
+    """Return the addresses at which a process listens on a port, in the kernel's format."""
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
     return {words[1].split(":")[0] for words in lines if words[1].endswith(f":{port:04X}") and words[3] == "0A"}
 
@@ -155,12 +155,12 @@ def test_a_missing_tensorboard_is_a_warning_with_the_command_that_installs_it(wo
 
 @pytest.fixture
 def offline(workspace: Workspace, tmp_path: Path) -> Workspace:
-    """A workspace from which no package can be fetched but the stand-in, and in which none was ever."""
+    """Return a workspace in which pip can install only the fake TensorBoard, and nothing is installed yet."""
     (tmp_path / "wheels").mkdir()
     workspace.env |= {
         "DRUMLINE_TENSORBOARD": "",
         "PIP_NO_INDEX": "1",
-        "UV_OFFLINE": "1",  # uv does without an index only by an option
+        "UV_OFFLINE": "1",  # uv uses an index unless an option forbids it
         "PIP_FIND_LINKS": str(tmp_path / "wheels"),
     }
     return workspace

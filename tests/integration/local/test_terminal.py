@@ -137,7 +137,7 @@ def test_a_closed_output_pipe_ends_train_and_not_the_run(workspace: Workspace) -
     assert command.stderr.read() == "drumline: run 1 (bad-day): 1 worker on local\n"
     command.stderr.close()
     run = only_run(workspace)
-    run.wait_for(Phase.RUNNING)  # it may have had enough before the first had started
+    run.wait_for(Phase.RUNNING)  # the pipe may have been closed before the first replica started
     workspace.write("go", "")
     run.wait_for(Phase.FINISHED)
 
@@ -194,7 +194,7 @@ def test_the_last_line_of_the_terminal_shows_the_progress_of_the_training(
         workspace.write(f"go{step}", "")
     assert terminal.wait() == 0
     left = screen(terminal.shown)
-    assert not [line for line in left if line.startswith("run 1:")]  # nothing of it stays
+    assert not [line for line in left if line.startswith("run 1:")]  # none of it remains
     assert [line[-10:] for line in left if "Loss" in line] == ["Loss: 1.00", "Loss: 0.50", "Loss: 0.33"]
 
 
@@ -234,7 +234,7 @@ def test_output_of_a_replica_neither_moves_the_cursor_nor_changes_the_colour_of_
 
 
 def screen(shown: bytes) -> list[str]:
-    """The lines that are left on a terminal, if it knows only what `train` uses: up, clear below, colours."""
+    """Return the lines that remain on a terminal that supports only what `train` uses: up, clear below, colours."""
     lines = [""]
     for part in re.split(r"(\x1b\[\d*A|\x1b\[J|\n)", shown.decode(errors="replace").replace("\r\n", "\n")):
         if match := re.fullmatch(r"\x1b\[(\d*)A", part):

@@ -1,4 +1,4 @@
-"""What the operator's own suite of behaviour asks of a TFJob, asked of the same file on this machine."""
+"""TFJobs of the operator's own test suite, run on this machine with the same expected behaviour."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drumline.run.state import Phase
 from scaffold.waiting import wait_until
 from scaffold.workspace import Answer, Run, Workspace
 
-# Only once, as a pod's first container would.
+# Fails only once, as the first container of a pod.
 FIRST = "[ -e went-{0} ] || {{ : > went-{0}; exit {1}; }}"
 WAITS = "sleep 600"
 
@@ -63,7 +63,7 @@ def test_without_a_chief_the_first_worker_ends_the_job(workspace: Workspace) -> 
         ("Never", 0, 1, Phase.FINISHED),
         ("Never", 1, 1, Phase.FAILED),
         ("ExitCode", 1, 1, Phase.FAILED),  # permanent
-        ("ExitCode", 130, 2, Phase.FINISHED),  # worth another try
+        ("ExitCode", 130, 2, Phase.FINISHED),  # may succeed if it is repeated
     ],
 )
 def test_which_replicas_restart_after_which_failure(

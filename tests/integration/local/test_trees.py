@@ -130,7 +130,7 @@ def test_a_supervisor_holds_no_descriptor_of_the_process_that_launched_it(worksp
     os.close(writer)
     number, _ = command.communicate(timeout=PATIENCE_SECONDS)
     workspace.wait_numbers("up", 1)
-    assert os.read(reader, 1) == b""  # no process has the other end any more
+    assert os.read(reader, 1) == b""  # no process has the other end open any more
     os.close(reader)
     run = Run(workspace, number.strip())
     for pid in (wait_until(run.supervisor), run.keeper("worker.0")):

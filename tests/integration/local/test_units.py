@@ -13,7 +13,7 @@ from drumline.run.state import Phase
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
-# A line that says at once that it has taken a step, and goes on until it is told to end.
+# A gang that prints a step at once, and continues until the test ends it.
 LINE = """
 framework: tensorflow
 warm: false

@@ -20,13 +20,13 @@ from scaffold.processes import is_alive, kill_and_wait
 from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
-# Each run says when it is up, and ends when it is told to.
+# Each run records its start, and continues until the test ends it.
 RUN = "run: echo $$ >> $HERE/up-$DRUMLINE_RUN; until [ -e $HERE/end-$DRUMLINE_RUN ]; do sleep 0.05; done"
 
 
 @pytest.fixture
 def machine(workspace: Workspace) -> Workspace:
-    """A workspace on a machine with four GPUs."""
+    """Return a workspace on a machine with four simulated GPUs."""
     workspace.env["DRUMLINE_GPUS"] = "0,1,2,3"
     return workspace
 
@@ -52,7 +52,7 @@ def wait_waiting(run: Run, message: str) -> None:
 
 
 def claims(workspace: Workspace) -> dict[str, bool]:
-    """Each entry of the claim registry, and whether it holds what it asks for."""
+    """Return each entry of the claim registry, and whether its request is granted."""
     entries = ClaimRegistry(workspace.home, boot=boot_id(), run="0").entries()
     return {run: entry.holds for run, entry in entries.items()}
 
@@ -145,7 +145,7 @@ def test_a_killed_supervisor_of_a_queued_run_leaves_the_queue(machine: Workspace
     assert "waits for" not in machine.run("status", "2").out
     end(first)
     wait_up(third)
-    # It keeps its place: before those with a higher number, behind those that run.
+    # It keeps its position: before runs with a higher number, behind those that run.
     fourth = train(machine, 1)
     assert machine.run("supervise", second.id).code == 0
     wait_waiting(second, "waits for 4 of 4 gpus, run 3 has 4")
@@ -169,7 +169,7 @@ def test_a_claim_survives_its_supervisor_while_a_replica_runs_and_ends_with_the_
     assert claims(machine) == {"1": True, "2": False}
     machine.write("end-1", "")
     wait_up(second)
-    # What is left to do of the first needs no room.
+    # The supervisor can end the first run without a claim.
     assert machine.run("supervise", first.id).code == 0
     first.wait_for(Phase.FAILED)
     end(second)
@@ -182,7 +182,7 @@ def test_a_new_supervisor_keeps_the_claims_of_its_keepers(machine: Workspace) ->
     first.kill_supervisor()
     assert machine.run("supervise", first.id).code == 0
     wait_until(first.supervisor)
-    kill_and_wait(first.pid("worker.0"))  # by a signal: a crash, so that the line starts again
+    kill_and_wait(first.pid("worker.0"))  # by a signal: a crash, so that the gang restarts
     wait_until(lambda: first.state.attempt == 1 and first.state.phase is Phase.RUNNING)
     assert second.log("worker.0") == b""
     assert second.state.phase is Phase.PENDING
@@ -358,7 +358,7 @@ def test_a_deleted_claim_registry_is_created_again(machine: Workspace) -> None:
     assert registry_files(machine) == ["lock"]
 
 
-# Takes each of its GPUs for itself, by a folder that only one can make.
+# Locks each of its GPUs by a folder, which only one process can create.
 TAKING = """
 made=
 trap 'rmdir $made 2>/dev/null; exit 143' TERM

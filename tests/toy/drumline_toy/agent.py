@@ -1,7 +1,8 @@
 """The toy's agent: one process per run that starts replicas, kills them, and records what happened.
 
 `orders.jsonl` is written by engines and `events.jsonl` by the agent. It holds `lock` while it runs, carries out every
-order once, by whichever agent that is, and leaves when nothing runs and no order is left. Standard library only.
+order once, also if another agent has begun it, and exits when no replica runs and no order is left.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def now() -> float:
 
 
 def read_lines(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
-    """Return the whole lines of a file from an offset on, and the offset behind them."""
+    """Return the complete lines of a file from an offset on, and the offset after them."""
     try:
         with path.open("rb") as file:
             file.seek(offset)
@@ -42,7 +43,7 @@ def read_lines(path: Path, offset: int) -> tuple[list[dict[str, Any]], int]:
 
 
 def append(path: Path, line: dict[str, Any]) -> None:
-    """Append a line, as a whole."""
+    """Append a line by one write."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         os.write(file, json.dumps(line).encode() + b"\n")
@@ -64,7 +65,7 @@ class Agent:
             self._record("ended", lost, message="the agent was killed", at=now())
 
     def work(self) -> None:
-        """Work until nothing runs and no order is left."""
+        """Carry out orders until no replica runs and no order is left."""
         while True:
             orders, self._offset = read_lines(self._folder / ORDERS, self._offset)
             for order in orders:
@@ -154,7 +155,7 @@ def marked(folder: str, *, within: bool = False) -> list[int]:
 
 
 def _value(value: Any) -> str:
-    """Return the value of a variable; secrets are never written down, and taken from the agent's environment."""
+    """Return the value of a variable; secrets are not in orders, but in the agent's environment."""
     if isinstance(value, str):
         return value
     if "secret" in value:
@@ -169,7 +170,7 @@ def _become(nice: int) -> None:
 
 
 def main(folder: Path) -> None:
-    """Be the agent of a run, unless there is one."""
+    """Run the agent of a run, unless there is one."""
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     with suppress(BlockingIOError):
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -39,7 +39,7 @@ def plan(spec: Spec, engine: str, given: LaunchInput) -> EnginePart:
 
 
 def problems(spec: Spec, engine: str) -> Iterator[SpecProblem]:
-    """Yield what is unwise about the block."""
+    """Yield warnings about the block."""
     options = cast("ToyOptions | None", spec.engine.options(engine))
     if options and options.nice == _MOST:
         yield SpecProblem(("engine", engine, "nice"), "leaves the replicas next to nothing", fatal=False)

@@ -21,15 +21,15 @@ class ToyRemote:
         self._folder, self._run = folder, run
 
     async def start(self, order: bytes) -> bytes:
-        """Have a supervisor started."""
+        """Let the server start a supervisor."""
         return await self._send("start", order)
 
     async def exchange(self, request: bytes) -> bytes:
-        """Have a request answered."""
+        """Send a request; return the answer."""
         return await self._send("answer", request)
 
     async def forget(self) -> None:
-        """Have the run's folder removed."""
+        """Let the server remove the run's folder."""
         await self._send("forget", b"")
 
     async def _send(self, what: str, message: bytes) -> bytes:

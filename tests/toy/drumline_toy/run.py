@@ -1,4 +1,4 @@
-"""One run on the toy: gives orders to its agent, and reports what that has recorded."""
+"""One run on the toy: it gives orders to its agent, and reports the events that the agent has recorded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LOOK_SECONDS = 0.02
 
 
 class ToyRun:
-    """Gives orders, and reads what the agent has recorded."""
+    """Gives orders to the agent, and reads its events."""
 
     def __init__(self, run_dir: Path, loop: AbstractEventLoop, report: ReportEvent, nice: int) -> None:
         self._folder = run_dir / "toy"
@@ -39,7 +39,7 @@ class ToyRun:
         self._agent = 0  # its process, if this supervisor began it
 
     def start(self, launches: Iterable[Launch]) -> None:
-        """Have replicas started, unless they were before."""
+        """Order the start of replicas that were not started before."""
         self._order(
             {
                 Incarnation(launch.replica.id, launch.attempt, launch.incarnation): {
@@ -54,7 +54,7 @@ class ToyRun:
         )
 
     def stop(self, incarnations: Iterable[Incarnation], grace_seconds: float) -> None:
-        """Have replicas stopped."""
+        """Order the stop of replicas."""
         self._order({each: {"do": "stop", "grace_seconds": grace_seconds} for each in incarnations})
 
     def _order(self, orders: Mapping[Incarnation, Mapping[str, Any]]) -> None:
@@ -65,7 +65,7 @@ class ToyRun:
         self._look_again()
 
     def _report(self) -> None:
-        """Report what is recorded by now."""
+        """Report all new events."""
         recorded, self._offset = agent.read_lines(self._folder / agent.EVENTS, self._offset)
         self._recorded += recorded
         ordered = {str(each.folder): each for each in self._tracker}
@@ -78,18 +78,18 @@ class ToyRun:
                     self._tracker.end(found, End(end, line["at"], has_started=found.has_started))
 
     def _look_again(self) -> None:
-        """Look until all that was ordered has ended."""
+        """Read events until all started replicas have ended."""
         if not self._is_looking and not self._is_released and any(not each.is_over for each in self._tracker):
             self._is_looking = True
             self._begin_agent()
             self._loop.call_later(_LOOK_SECONDS, self._look)
 
     def release(self) -> None:
-        """Look no more."""
+        """Stop reading events."""
         self._is_released = True
 
     def traces(self) -> Iterator[Path]:
-        """Yield the folders of all that run, and of those that ended since the last call."""
+        """Yield the folders of replicas that run, and of those that have ended since the last call."""
         return (folder for folder in self._tracker.traces() if folder.is_dir())
 
     def _look(self) -> None:
@@ -99,12 +99,12 @@ class ToyRun:
             self._look_again()
 
     def _begin_agent(self) -> None:
-        """Begin an agent, unless there is one; it leaves when it has nothing to do."""
+        """Start an agent unless one runs; it exits when it has nothing to do."""
         if self._agent and os.waitpid(self._agent, os.WNOHANG) == (0, 0):
             return
         self._agent = 0
         if is_locked(self._folder / agent.LOCK):
-            return  # begun by an earlier supervisor
+            return  # started by an earlier supervisor
         argv = [sys.executable, "-IS", agent.__file__, str(self._folder)]
         log = (os.POSIX_SPAWN_OPEN, 2, str(self._folder / "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         streams = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), log, (os.POSIX_SPAWN_DUP2, 2, 1)]
@@ -112,7 +112,7 @@ class ToyRun:
 
 
 def _written(value: LaunchValue) -> object:
-    """Return a variable as an order has it: a secret by the name of the variable that it comes from."""
+    """Return the form of a variable in an order: for a secret, the name of the variable that has its value."""
     match value:
         case Secret():
             return {"secret": value.variable}

@@ -1,4 +1,4 @@
-"""Where the toy's supervisors run: a server in a folder that is their drumline folder.
+"""A server that runs the toy's supervisors, in a folder that is their drumline folder.
 
 Run as `python -m drumline_toy.server FOLDER`. Supervisors outlive it.
 """
@@ -28,7 +28,7 @@ class _Handler(socketserver.StreamRequestHandler):
         if what == "forget":
             shutil.rmtree(folder, ignore_errors=True)
             found = b""
-        elif what == "start":  # in a process of its own: a supervisor is forked from one that has no thread
+        elif what == "start":  # in a separate process: a supervisor is forked from a process without threads
             argv = [sys.executable, "-P", "-m", "drumline.supervise.remote", what, str(folder)]
             found = subprocess.run(argv, input=message, stdout=subprocess.PIPE, check=False).stdout
         else:

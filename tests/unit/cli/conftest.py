@@ -1,4 +1,4 @@
-"""What the commands are tried in."""
+"""The environment of the tests of commands."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home that commands find, and a project to be in."""
+    """Return the home that commands use; the current folder is that of a project."""
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path / "home"))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")

@@ -1,4 +1,4 @@
-"""What a shell is offered where a run, a file or a topic is to be named."""
+"""Completions of arguments that name a run, a file or a topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from scaffold.past_runs import TWO_WORKERS, finished, moments, running, write_ru
 
 
 def offered(words: str) -> list[str]:
-    """What could stand in place of the last word; a file's is shown as what the shell itself is told."""
+    """Return the completions of the last word; for files, the type by which the shell completes them itself."""
     *before, incomplete = words.split(" ")
     items = ShellComplete(group, {}, "drumline", "_DRUMLINE_COMPLETE").get_completions(before, incomplete)
     return [item.value if item.type == "plain" else f"<{item.type}>" for item in items]
@@ -21,7 +21,7 @@ def offered(words: str) -> list[str]:
 
 @pytest.fixture
 def runs(home: Path) -> Path:
-    """Run 2 goes on, 1 and 11 are over."""
+    """Write three runs: 2 is running, 1 and 11 have ended."""
     accepted, started, *_ = moments()
     write_run(home, 1, finished())
     write_run(home, 2, running(accepted, started), spec=TWO_WORKERS)

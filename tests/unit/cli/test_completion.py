@@ -1,4 +1,4 @@
-"""Completion, as shells ask for it."""
+"""Completion through the environment variables that shells set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BIN = Path(sys.executable).parent
 
 
 def ask(shell: str, *words: str) -> str:
-    """What drumline answers to a shell that wants the last word completed."""
+    """Return the answer to a shell that completes the last word."""
     asked = {"_DRUMLINE_COMPLETE": f"{shell}_complete", "COMP_WORDS": " ".join(words), "COMP_CWORD": words[-1]}
     if shell != "fish":
         asked["COMP_CWORD"] = str(len(words) - 1)

@@ -1,4 +1,4 @@
-"""`drumline events`: a journal in words."""
+"""`drumline events` prints a journal as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the last line of a terminal says of a run that is stalled, or has nothing to show yet."""
+"""The last line of a terminal for a run that is stalled, or has no progress yet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the time went, in words."""
+"""The goodput of a run as text and as JSON."""
 
 from __future__ import annotations
 

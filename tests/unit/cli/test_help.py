@@ -1,4 +1,4 @@
-"""`drumline help`: pages that say what is so, from one source each."""
+"""`drumline help`: its pages agree with the specs, commands, variables and exit codes that they describe."""
 
 from __future__ import annotations
 

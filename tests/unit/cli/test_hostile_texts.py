@@ -176,7 +176,7 @@ def at_terminal(words: Sequence[str]) -> str:
         while data := os.read(master, 65536):
             shown += data
     except OSError:
-        pass  # the terminal is gone with the command
+        pass  # reading a terminal without processes fails
     os.close(master)
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, shown
@@ -184,5 +184,5 @@ def at_terminal(words: Sequence[str]) -> str:
 
 
 def test_the_escape_of_a_text_is_stable() -> None:
-    """A text may be escaped when it is made, and again when it is printed."""
+    """A text may be escaped when a message is made, and again when it is printed."""
     assert terminal.escape(terminal.escape(HOSTILE)) == terminal.escape(HOSTILE)

@@ -136,7 +136,7 @@ def test_a_run_that_is_over_has_no_usage_and_a_hint_at_its_history(
     home: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     put(write_run(home, 4, finished(), directory=Path.cwd()), *SAMPLES)
-    assert run(["monitor", "4"]) == 0  # and does not go on
+    assert run(["monitor", "4"]) == 0  # and monitor exits
     out, err = capfd.readouterr()
     assert "4.worker.0  digits   FINISHED  N/A    N/A    N/A / N/A" in out
     assert "run 4 is over: FINISHED; `drumline monitor 4 --history` shows its use" in err

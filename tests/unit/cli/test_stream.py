@@ -1,4 +1,4 @@
-"""`logs` and `train` on logs that were written to keep them busy or to fill the memory."""
+"""`logs` and `train` show malicious logs in linear time and with little memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ HARD = [b"\r", b"\b", b"\n", b"\x1b", b"x", b"x\r", b"\r\n", b"\0", b"\xff", b"\
 
 @pytest.fixture
 def descriptor(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """A stdout that takes everything."""
+    """Return a file descriptor that accepts all output."""
     opened = os.open(os.devnull, os.O_WRONLY)
     monkeypatch.setattr("drumline.cli.stream.stdout_descriptor", lambda: opened)
     yield opened

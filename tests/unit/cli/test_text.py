@@ -1,4 +1,4 @@
-"""Times and lengths of time in words."""
+"""Times and durations as text."""
 
 from __future__ import annotations
 

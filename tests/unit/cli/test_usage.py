@@ -1,4 +1,4 @@
-"""A command line that cannot be understood is answered as any other mistake: one sentence, one hint, exit code 2."""
+"""An invalid command line is reported like any other mistake: one sentence, one hint, exit code 2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``drumline warm`` says of which machine it speaks: warm processes on hosts are not among what it shows."""
+"""``drumline warm`` shows warm processes of this machine only, and names this machine in its output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a file's name to a plan."""
+"""`load` makes a plan from the name of a file and options of the command line."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def test_the_time_to_check_a_script_with_absurd_imports_is_bounded(
 
 
 def test_a_command_with_a_very_long_word_is_checked_in_linear_time(tmp_path: Path) -> None:
-    """A pattern that begins anew at each letter takes hours."""
+    """With a pattern that starts again at each letter, this takes hours."""
     plan = plan_of(SPEC.format(framework="tensorflow", workers=2))
     replicas = tuple(each.replace(argv=("sh", "-c", "a" * 900_000)) for each in plan.replicas)
     assert list(find_script_warnings(plan.replace(replicas=replicas), str(tmp_path))) == []

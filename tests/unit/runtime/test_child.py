@@ -1,4 +1,4 @@
-"""Children that are fresh interpreters: what they can import, read and hold, and what they do not have."""
+"""Child processes with a new interpreter: their modules, arguments, descriptors, session and threads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def main(*words):
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Return the name of a module that tells of its process, and is found where this process finds it."""
+    """Return the name of a module that prints the state of its process, and that child processes can import."""
     (tmp_path / "shown_by_a_child.py").write_text(SHOW)
     monkeypatch.syspath_prepend(tmp_path)
     return "shown_by_a_child"

@@ -1,4 +1,4 @@
-"""Environments: which are complete, kept or removed. Nothing is built here."""
+"""Environments: complete, kept and removed ones. No test builds one."""
 
 from __future__ import annotations
 

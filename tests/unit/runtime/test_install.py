@@ -1,4 +1,4 @@
-"""Where packages come from is read as pip reads it."""
+"""The settings of pip, such as indexes, are read as pip reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def write(path: Path, find_links: str, *more: str) -> str:
 
 
 def pips_word(environ: dict[str, str]) -> str:
-    """What pip itself takes for its find-links."""
+    """Return the find-links that pip itself reads."""
     code = "from pip._internal.cli.main_parser import *; from pip._internal.commands import create_command as c;"
     code += "print(' '.join(c('install').parser.get_default_values().find_links))"
     said = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True)

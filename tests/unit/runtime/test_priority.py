@@ -1,4 +1,4 @@
-"""A process that gives way to others does so only as far as it can take that back."""
+"""A process lowers its priority only as far as it can raise it again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from drumline.runtime import priority
 
-# Prints nice and what the kernel says of the session: before, lowered, and restored.
+# Prints the nice value and the priority of the session: before, lowered, and restored.
 SCRIPT = """
 import os, sys
 os.setsid() if os.getsid(0) != os.getpid() else None

@@ -1,4 +1,4 @@
-"""Files that are regular and private, and nothing else in their place."""
+"""Regular, private files are read and written; anything else in their place is refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_pipe_or_folder_in_the_place_of_a_file_is_neither_read_nor_waited_for(
 
 
 def test_an_opened_file_is_in_blocking_mode(tmp_path: Path) -> None:
-    """A replica gets its log as stdout, and a program may look at the flags."""
+    """The log is the stdout of a replica, and a program may read its flags."""
     file = open_file(tmp_path / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_NONBLOCK
     os.close(file)

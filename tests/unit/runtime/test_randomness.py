@@ -1,4 +1,4 @@
-"""Which generators of `random` a fork renews, and which it leaves as a package seeded them."""
+"""A fork renews generators of `random` that the system seeded, and keeps those that a package seeded."""
 
 from __future__ import annotations
 

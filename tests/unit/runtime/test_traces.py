@@ -1,4 +1,4 @@
-"""What a script leaves for others to read: reports, errors, and no private folder."""
+"""The files that a script leaves for drumline: reports and errors, but no private folder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOURCE = Path(runtime.__file__).parents[2]
 
 def run_script(script: str, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-S", "-c", script],  # without what is installed: standard library only
+        [sys.executable, "-S", "-c", script],  # without installed packages: standard library only
         env={"PYTHONPATH": str(SOURCE), **env},
         capture_output=True,
         text=True,
@@ -153,7 +153,7 @@ def test_the_chief_writes_to_the_folder_and_other_replicas_to_a_temporary_one(
 def test_a_replica_that_cannot_write_to_its_trace_folder_uses_the_temporary_folder(tmp_path: Path) -> None:
     (tmp_path / "tmp").mkdir()
     identity = {"DRUMLINE_ROLE": "worker", "DRUMLINE_INDEX": "1", "DRUMLINE_CHIEF": "worker.0"}
-    where = {"TMPDIR": str(tmp_path / "tmp"), "DRUMLINE_TRACE": "/proc/self/fdinfo"}  # where not even root writes
+    where = {"TMPDIR": str(tmp_path / "tmp"), "DRUMLINE_TRACE": "/proc/self/fdinfo"}  # not even root can write there
     done = run_script(f"import os; os.chdir({str(tmp_path)!r})\n{WRITE}", {**identity, **where})
     assert done.stdout.startswith(f"{tmp_path}/tmp/private-"), done.stderr
 

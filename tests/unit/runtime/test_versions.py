@@ -1,4 +1,4 @@
-"""What a training script imports runs on every Python that an environment may have."""
+"""Modules that a training script imports run on every Python that an environment may have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from drumline import runtime
 from drumline.plan.environment import OLDEST_PYTHON
 
 PACKAGE = Path(runtime.__file__).parent
-# Run by drumline's own Python, whatever the replicas have.
+# Run by drumline's own Python, not by that of replicas.
 _OF_DRUMLINE = {"keeper.py", "prepare.py", "environment.py", "install.py", "lock.py"}
-_OF_IMAGES = {"ready.py"}  # run by whatever an image has, however old
+_OF_IMAGES = {"ready.py"}  # run by the Python of an image, of any age
 _APART = _OF_DRUMLINE | _OF_IMAGES
 IMPORTED = sorted({path for path in PACKAGE.glob("*.py") if path.name not in _APART} | {PACKAGE.parent / "__init__.py"})
 
@@ -29,13 +29,13 @@ def test_the_script_that_makes_a_pod_ready_is_parsed_by_very_old_pythons() -> No
     for name in _OF_IMAGES:
         tree = ast.parse((PACKAGE / name).read_text(), feature_version=(3, 6))
         assert not [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
-        for node in ast.walk(tree):  # of whatever is not a plain name, an old Python makes nothing
+        for node in ast.walk(tree):  # an old Python evaluates only plain names
             if isinstance(node, ast.arg) and node.annotation:
                 assert isinstance(node.annotation, ast.Name | ast.Constant), ast.unparse(node)
 
 
 def _too_new(tree: ast.Module) -> Iterator[str]:
-    """What 3.9 reads and cannot do: unions as values, and what came to the standard library later."""
+    """Yield code that Python 3.9 parses and cannot execute: unions as values, newer parts of the standard library."""
     lazy = any(isinstance(node, ast.ImportFrom) and node.module == "__future__" for node in tree.body)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):

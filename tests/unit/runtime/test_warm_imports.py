@@ -1,4 +1,4 @@
-"""What may be loaded in a process that replicas are forked from."""
+"""Modules that may be loaded in a process from which replicas are forked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def module(name: str, path: str) -> ModuleType:
 
 
 def reason_against(name: str, path: str) -> str | None:
-    """Why an interpreter that has this module is unfit; None if it is fit."""
+    """Return why an interpreter with this module is unfit; None if it is fit."""
     try:
         check_origins({name: module(name, path)})
     except Unforkable as error:

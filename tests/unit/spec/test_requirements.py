@@ -1,4 +1,4 @@
-"""Requirements as lines that mean the same later and elsewhere."""
+"""Requirements are normalized to lines that mean the same later and on other machines."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_bad_line_of_a_file_is_named_with_its_file_and_number(tmp_path: Path) 
 
 def test_a_requirements_file_that_includes_itself_is_refused(tmp_path: Path) -> None:
     (tmp_path / "all.txt").write_text("-r all.txt\n")
-    with pytest.raises(BadRequirement, match="named by itself"):
+    with pytest.raises(BadRequirement, match="includes itself"):
         read_requirements("all.txt", tmp_path)
 
 
@@ -122,7 +122,7 @@ def test_a_wheel_of_an_impossible_size_is_not_read(tmp_path: Path) -> None:
 
 
 def test_too_many_included_requirements_files_are_refused(tmp_path: Path) -> None:
-    """Each of eight names the next a thousand times: without a bound that takes years."""
+    """Each of eight files includes the next one a thousand times: without a limit this takes years."""
     for number in range(8):
         (tmp_path / f"{number}.txt").write_text(f"-r {number + 1}.txt\n" * 1000)
     (tmp_path / "8.txt").write_text("six\n")
@@ -134,6 +134,6 @@ def test_too_many_included_requirements_files_are_refused(tmp_path: Path) -> Non
     "line", ["a" + " " * 100_000 + "!", "a[" + "]" * 100_000, "a" * 100_000 + "!", "a@" + " " * 9999]
 )
 def test_an_invalid_requirement_is_refused_without_backtracking(tmp_path: Path, line: str) -> None:
-    """With a pattern that backtracks the first takes years."""
+    """With a pattern that backtracks, the first line takes years."""
     with pytest.raises(BadRequirement, match="is no requirement"):
         read_requirements([line], tmp_path)

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the reader says, as far as it can."""
+"""The JSON Schema accepts and refuses the same specs as the reader, as far as it can."""
 
 from __future__ import annotations
 

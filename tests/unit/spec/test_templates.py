@@ -1,4 +1,4 @@
-"""Files that are known for what they are before they are read."""
+"""Templates of Helm are recognized before they are read as specs."""
 
 from __future__ import annotations
 
