@@ -1,3 +1,3 @@
-"""The engine of a spec that names none."""
+"""The engine that is used if neither the spec nor the command line names one."""
 
 DEFAULT_ENGINE = "local"

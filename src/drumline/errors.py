@@ -1,11 +1,11 @@
 """The errors of drumline, each with a hint and an exit code.
 
     DrumlineError
-    ├── InputError       2   what the user wrote: a spec, an argument, a TF_CONFIG
+    ├── InputError       2   the input of the user is wrong: a spec, an argument, a TF_CONFIG
     │   └── SpecError    2   every problem of one file, each with its line
-    ├── EngineError      3   the engine refused or cannot be reached
+    ├── EngineError      3   the engine refused the request, or cannot be reached
     ├── NotFoundError    4   no such run, replica or file of a run
-    └── SeveralError         several errors at once; the code is the lowest of theirs
+    └── SeveralError         several errors at once; the exit code is the lowest of theirs
 
 Exit code 1 is that of a failed training, 130 of an interrupted command.
 """
@@ -33,13 +33,13 @@ class InputError(DrumlineError):
 
 
 class EngineError(DrumlineError):
-    """The engine cannot do what was asked."""
+    """The engine refused the request, or cannot be reached."""
 
     exit_code = 3
 
 
 class NotFoundError(DrumlineError):
-    """What was named does not exist."""
+    """The run, replica or file that was named does not exist."""
 
     exit_code = 4
 
@@ -54,7 +54,7 @@ class SeveralError(DrumlineError):
 
 
 class Problem(Record):
-    """A problem or warning at one place of a file."""
+    """A problem or warning about a file; `line` and `path` name the place in it, if they are known."""
 
     source: str
     line: int | None

@@ -1,6 +1,6 @@
 """Frozen values with named fields: equal only to a value of the same type, always true, accessed by name only.
 
-Uses the standard library only, since records are used on hosts and in pods too.
+This module imports only the standard library, since hosts and pods use records too.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ class Record(metaclass=RecordType):
     """The base class of all records; `__init__` takes the fields by position or by name."""
 
     def __init__(self, *values: Any, **named: Any) -> None:
-        # Compiled at the first use: a command makes values of a few of the classes that it imports.
+        # Compiled for the first instance: a command imports many record classes, and creates instances of only a few.
         kind: Any = type(self)
         kind.__init__ = _compile_init(kind)
         kind.__init__(self, *values, **named)
 
     def replace(self, **changes: Any) -> Self:
-        """Return the same value with other values in these fields; raise TypeError for a name that is not a field."""
+        """Return a copy with new values for these fields; raise TypeError for a name that is not a field."""
         kind = type(self)
         changed = kind(*map(changes.pop, kind.__match_args__, kind.__values__(self)))
         if changes:
             raise TypeError(f"{kind.__name__} has no field {min(changes)!r}")
         return changed
 
-    if TYPE_CHECKING:  # without `__eq__` a comparison with another type is an error of the type checker
+    if TYPE_CHECKING:  # hides `__eq__`, so that the type checker rejects comparisons with other types
 
-        def __bool__(self) -> Literal[True]: ...  # as every object without a length
+        def __bool__(self) -> Literal[True]: ...  # like every object without a length
     else:
 
         def __eq__(self, other: object) -> bool:

@@ -23,7 +23,7 @@ _LATE_START_SECONDS = 1.0  # a start may be recorded this long after the exit; m
 def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool = False) -> list[str]:
     """Return the lines of a failure card, wrapped to a width; None is unlimited.
 
-    A correction names another cause than the card that was shown before.
+    `is_correction`: a card that was shown before named another cause.
     """
     hint = hint_for(card.cause, card.python)
     hints = [f"hint: {hint}"] if hint else []
@@ -34,11 +34,12 @@ def spell_card(run: str, card: Card, columns: int | None, *, is_correction: bool
 
 
 def spell_end(run: str, card: Card, columns: int | None) -> list[str]:
-    """Return the lines that say how the other replicas ended, to add to a card shown before they did."""
+    """Return lines about the ends of the other replicas, for a card that was shown before they had ended."""
     return _behind_bar([[_followers(run, card)]], columns)
 
 
 def _behind_bar(paragraphs: Sequence[Sequence[str]], columns: int | None) -> list[str]:
+    """Return the lines of paragraphs, wrapped, each with a bar before it and with empty lines between paragraphs."""
     lines: list[str] = []
     for paragraph in paragraphs:
         shown = [clip(printable(line), _LONGEST) for line in paragraph if line]
@@ -98,7 +99,7 @@ def _corrected(run: str, card: Card) -> str:
 
 
 def _facts(run: str, card: Card) -> str:
-    """`2026-11-15T07:23:46Z, 12s after its start, attempt 1, step 137/500, loss 0.31`."""
+    """Return `2026-11-15T07:23:46Z, 12s after its start, attempt 1, step 137/500, loss 0.31`."""
     facts = [utc(card.at) or ""]
     lasted = None if card.at is None or card.started_at is None else card.at - card.started_at
     if lasted is not None and lasted > -_LATE_START_SECONDS:
@@ -111,7 +112,7 @@ def _facts(run: str, card: Card) -> str:
 
 
 def _followers(run: str, card: Card) -> str:
-    """`4.worker.0, 4.worker.2 followed: connection reset by peer; 4.ps.0 was stopped`."""
+    """Return `4.worker.0, 4.worker.2 followed: connection reset by peer; 4.ps.0 was stopped`."""
     parts = [f"{_names(run, each.replicas)} {_how(each, card.cause.said)}" for each in card.later_failures]
     if card.stopped:
         parts.append(f"{_names(run, card.stopped)} {'was' if len(card.stopped) == 1 else 'were'} stopped")
@@ -134,7 +135,7 @@ def _spell(run: str, name: ReplicaId | None) -> str | None:
 
 
 def _wrapped(line: str, width: int | None) -> list[str]:
-    """Return a line wrapped to a width, with the further lines indented."""
+    """Return a line wrapped to a width; lines after the first are indented."""
     if width is None or len(line) <= width:
         return [line]
     indent = " " * min(len(line) - len(line.lstrip()) + 2, width // 2)

@@ -79,11 +79,11 @@ class _Answer(Record):
     problems: tuple[str, ...] = ()
     lacking: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
-    python: Interpreter | None = None  # what `python` means, where that is decided on this machine
+    python: Interpreter | None = None  # the interpreter of the replicas, if this machine chooses it
 
 
 def _ask_engine(loaded: Loaded) -> _Answer:
-    """Return the engine's answer; warn if this version does not have the engine."""
+    """Return the problems and warnings of the engine about a plan; warn if the engine is not installed."""
     site = site_of(loaded.directory)
     try:
         engine = open_engine(loaded.plan.engine, site)

@@ -24,7 +24,7 @@ _RUNS_ONLY = {"kill", "rm", "resume", "wait", "supervise", "inspect", "tensorboa
 
 
 class RunIds(click.types.StringParamType):
-    """An id, completed from the runs that exist."""
+    """The type of an id argument; a shell completes it with the ids of existing runs."""
 
     name = "id"
 
@@ -42,7 +42,7 @@ class RunIds(click.types.StringParamType):
         """Return the runs that this command takes, newest first; after `4.`, the replicas of run 4."""
         try:
             found = list(self._runs(incomplete) if "." not in incomplete else self._replicas(incomplete))
-        except (DrumlineError, OSError):  # completion has no place for an error
+        except (DrumlineError, OSError):  # a shell cannot show an error during completion
             found = []
         return [*found, *([CompletionItem(incomplete, type="file")] if self._files_too else [])]
 

@@ -78,14 +78,14 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
     for name, value in parse_parameters(given, draft.values.get("parameters", {})).items():
         path = ("parameters", name)
         draft.put(path, value, draft.locations[path])
-        draft.notes.pop(path, None)  # the note that it has no value
+        draft.notes.pop(path, None)  # the note says that the parameter has no value
     return draft
 
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> SpecDraft:
     text = read_file("-")[1].decode(errors="replace") if text == "-" else text
     assigned = read_value(text, _TF_CONFIG, "give only the JSON")
-    # The task, which names one replica, is not needed here.
+    # Problems of `task`, which names one replica, do not matter: the spec describes all replicas.
     problems = [
         Problem(_TF_CONFIG, None, each.path, each.message)
         for each in examine(assigned.value).of("problem")

@@ -82,7 +82,7 @@ def _head(details: RunDetails, now: Moment) -> list[str]:
 
 
 def _output(details: RunDetails) -> str:
-    """Return where a run writes: a folder of this machine, or as its engine describes it."""
+    """Return where a run writes its output: a folder of this machine, or the description of its engine."""
     if details.plan.is_elsewhere:
         engine = engine_of(details)
         if isinstance(engine, Describing):

@@ -33,6 +33,7 @@ from drumline.supervise.requests import read_state, stop_run, supervisor_gone
 from drumline.supervise.site import site_of, site_of_run
 from drumline.words import listed, printable
 
+# The classes of failures for which the drill allows a restart.
 _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
 
 
@@ -125,7 +126,7 @@ def _choose_fault(faults: dict[str, str | None]) -> tuple[Fault, str | None]:
 
 
 def _target(what: str | None) -> Target | None:
-    """Return the run that an argument names; None if it names a file."""
+    """Return the run or replica that an argument names; None if the argument is a file."""
     return parse_target(what) if what and what[0].isdecimal() and not os.path.lexists(what) else None
 
 
@@ -158,7 +159,7 @@ def _start(loaded: Loaded, replica_name: str | None, fault: Fault) -> tuple[RunF
     reached, _ = asyncio.run(engine.reach(loaded.plan)) if isinstance(engine, Reachable) else (loaded.plan, ())
     with held_interrupts():
         folder, plan = make_run(
-            lambda run: _restarting(loaded.plan_as(run).replace(options=reached.options)),
+            lambda run: _allow_restart(loaded.plan_as(run).replace(options=reached.options)),
             site,
             spec=loaded.data,
         )
@@ -184,11 +185,11 @@ def _prepare(plan: Plan, replica_name: str | None, fault: Fault, engine: Engine)
 
 
 def _find_replica(plan: Plan, replica_name: str | None) -> ReplicaId:
-    """Return the replica that is named; for a role, the last one that is not the chief."""
+    """Return the replica of this name; for the name of a role, its last replica that is not the chief."""
     if replica_name is None:
         return default_target(plan)
     if replica_name in ("chief", "chief.0", "master") and plan.chief:
-        return plan.chief  # by any of its names
+        return plan.chief  # it may be worker.0
     ids = [replica.id for replica in plan.replicas]
     meant = [each for each in ids if replica_name in (str(each), each.role)]
     if not meant:
@@ -197,8 +198,8 @@ def _find_replica(plan: Plan, replica_name: str | None) -> ReplicaId:
     return next((each for each in reversed(meant) if each != plan.chief), meant[0])
 
 
-def _restarting(plan: Plan) -> Plan:
-    """Return the plan with one restart per class of failure, unless it allows some."""
+def _allow_restart(plan: Plan) -> Plan:
+    """Return the plan with one restart for each class of failure, or unchanged if it allows any restart."""
     own = plan.restart
     if any(getattr(own, name) for name in _CLASSES):
         return plan

@@ -13,9 +13,9 @@ from drumline.words import count, format_duration
 
 
 class Bounds(Record):
-    """The limits that a recovery has to keep; None is no limit."""
+    """The limits for a recovery; None means no limit."""
 
-    within_seconds: float | None = None  # to the first new step
+    within_seconds: float | None = None  # from the fault to the first new step
     steps_lost: int | None = None
 
 

@@ -37,19 +37,19 @@ class Moment(Record):
 
 
 class Report(Record):
-    """The result of a drill; seconds count from the fault unless said otherwise, None is not known."""
+    """The result of a drill. Seconds are since the fault, except where a comment differs; None means not known."""
 
     replica: ReplicaId
     fault: Fault
     attempt: int
-    step: int | None  # the last one before the fault
+    step: int | None  # the last step before the fault
     outcome: Outcome
     wrong: str  # what is wrong with the verdict; empty if it is right
-    notice_seconds: float | None
-    teardown_seconds: float | None  # from the notice until the affected replicas were stopped
-    first_step_seconds: float | None
+    notice_seconds: float | None  # until the failure was noticed
+    teardown_seconds: float | None  # since the failure was noticed, until the affected replicas were stopped
+    first_step_seconds: float | None  # until the first step after the recovery
     lost: RestartCost
-    came_back: bool
+    came_back: bool  # whether the run has recovered
     has_steps: bool  # whether any step could be read
 
 
@@ -69,14 +69,14 @@ class Drill:
         self._since: list[Entry] = []  # since the fault
         self._injected_at: float | None = None
         self._step: int | None = None
-        self._is_early = False  # injected before any step was possible
+        self._is_early = False  # whether the fault is injected when a replica starts, before any step
 
     def wait(self, moment: Moment) -> bool:
-        """Return True when the moment has come; False if the run or the replica ends before."""
+        """Wait for the moment of the fault; return True then, False if the run or the replica ends before it."""
         running_at: float | None = None
         self._is_early = moment.at_start
         while True:
-            self._look()
+            self._read_journal()
             own = self._state.replicas.get(self._replica)
             if self._state.phase.is_final or (own and own.phase.is_final):
                 return False
@@ -108,7 +108,7 @@ class Drill:
         injected_at = self._injected_at or now()
         try:
             while True:
-                self._look()
+                self._read_journal()
                 report = self._report(injected_at)
                 late = within_seconds is not None and now() - injected_at > within_seconds
                 if report.came_back or report.outcome.is_over or late:
@@ -122,7 +122,7 @@ class Drill:
         outcome = follow_outcome(self._plan, self._before, self._replica, self._since)
         is_other = outcome.attempt != attempt
         before = self._steps.steps(attempt, until=math.inf if is_other else outcome.noticed_at or math.inf)
-        again = self._again(outcome)
+        again = self._steps_after_recovery(outcome)
         has_steps = before is not None or again is not None
         return Report(
             replica=self._replica,
@@ -143,7 +143,7 @@ class Drill:
         """Return whether a run without readable steps has recovered: it runs or has finished."""
         return outcome.phase is Phase.FINISHED or (outcome.is_running and not self._is_early)
 
-    def _again(self, outcome: Outcome) -> Steps | None:
+    def _steps_after_recovery(self, outcome: Outcome) -> Steps | None:
         """Return the steps that were taken after the recovery."""
         if outcome.noticed_at is None:
             return None
@@ -166,7 +166,7 @@ class Drill:
         state = self._state if self._injected_at is None else self._before
         return self._folder.path / trace_dir(self._replica, state.attempt, state.replicas[self._replica].incarnation)
 
-    def _look(self) -> None:
+    def _read_journal(self) -> None:
         for entry in self._journal.read():
             self._state = fold(self._state, entry.event, *entry.decisions)
             self._since.append(entry)
@@ -174,7 +174,7 @@ class Drill:
 
     def _pause(self) -> None:
         if not self._state.phase.is_final and not is_locked(self._folder.lock_file):
-            self._look()  # it writes before it exits
+            self._read_journal()  # the supervisor writes to the journal before it exits
             if not self._state.phase.is_final:
                 raise supervisor_gone(self._folder)
         time.sleep(_POLL_SECONDS)

@@ -48,21 +48,24 @@ def command(target: str, form: str) -> None:
         return
     for each in shown:
         at, event = utc(each.record.at), each.record.event
-        print_line(f"[{at}] {_subject(folder.id, event)} {_words(event, some=each.some)}")
+        print_line(f"[{at}] {_subject(folder.id, event)} {_words(event, is_partial=each.is_partial)}")
         for sentence in each.follows:
             print_line(f"[{at}] {folder.id}: {sentence}")
 
 
 class _Shown(Record):
-    """An entry, the texts of its decisions, and whether only some of the replicas wait."""
+    """An entry of the journal, and the sentences about its decisions.
+
+    `is_partial`: a restart of only some replicas was delayed before this entry.
+    """
 
     record: Entry
     follows: tuple[str, ...]
-    some: bool
+    is_partial: bool
 
 
 def _with_decisions(plan: Plan, records: Iterable[Entry]) -> Iterator[_Shown]:
-    """Yield every entry with the restarts that were decided because of it."""
+    """Yield every entry with sentences about the restarts and warnings that followed from it."""
     state = new_run(plan)
     for record in records:
         before = state
@@ -75,8 +78,11 @@ def _with_decisions(plan: Plan, records: Iterable[Entry]) -> Iterator[_Shown]:
         yield _Shown(record, follows, before.holding)
 
 
-def _words(event: Event, *, some: bool) -> str:
-    """Return what happened, as the rest of a sentence that begins with the id of the run or replica."""
+def _words(event: Event, *, is_partial: bool) -> str:
+    """Return the description of an event, to be shown after the id of its run or replica: `was accepted`.
+
+    `is_partial`: only some replicas restart, in the same attempt.
+    """
     match event:
         case events.RunAccepted():
             return "was accepted"
@@ -129,7 +135,9 @@ def _words(event: Event, *, some: bool) -> str:
         case events.TimerFired():
             return f"waited long enough: {event.timer} of attempt {event.attempt}"
         case events.DelayChosen():
-            return f"waits {format_duration(event.seconds)}" + ("" if some else f" before attempt {event.attempt}")
+            return f"waits {format_duration(event.seconds)}" + (
+                "" if is_partial else f" before attempt {event.attempt}"
+            )
         case events.EngineFailed():
             return f"could not continue: {event.message}"
         case events.EngineWarned():

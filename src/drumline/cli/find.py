@@ -14,9 +14,9 @@ from drumline.store.reachability import MISUNDERSTOOD, Reachability, read_reacha
 
 
 def find_run(home: Path, run: str) -> RunFolder:
-    """Return the folder of a run as `find_folder` does; the copy of a run supervised elsewhere is refreshed.
+    """Return the folder of a run as `find_folder` does; refresh the copy of a run that is supervised elsewhere.
 
-    Warn if its supervisor cannot be reached; raise EngineError if the supervisor's version is not understood.
+    Warn if its supervisor cannot be reached; raise EngineError if the version of the supervisor is not compatible.
     """
     folder = find_folder(home, run)
     reach = refresh_copy(folder)
@@ -37,7 +37,7 @@ def refresh_copy(folder: RunFolder) -> Reachability | None:
 
 
 def find_target(text: str) -> tuple[RunFolder, Target]:
-    """Return the folder of the run that an id names, as `find_run`, and the id's parts.
+    """Return the folder of the run that an id names, as `find_run` does, and the parts of the id.
 
     Raise InputError if the text is not an id, and NotFoundError if there is no such run.
     """
@@ -46,9 +46,9 @@ def find_target(text: str) -> tuple[RunFolder, Target]:
 
 
 def find_whole_run(text: str, message: str, hint: str) -> RunFolder:
-    """Return the folder of a run, as `find_run`; raise InputError for the id of a replica.
+    """Return the folder of a run, as `find_run` does; raise InputError for the id of a replica.
 
-    RUN in `hint` is replaced by the number of the run.
+    `message` and `hint` are those of this error; RUN in `hint` is replaced by the number of the run.
     """
     return find_run(open_home(os.environ), parse_whole_run(text, message, hint))
 

@@ -17,11 +17,11 @@ from drumline.view.scalars import output_dir
 from drumline.words import count, format_duration
 
 _PAUSE_SECONDS = 1.0
-_PAUSES_PER_READ = 20  # a run of many replicas is read less often, to cost a twentieth of a core at most
+_PAUSES_PER_READ = 20  # a read that takes 1 s of CPU time is followed by a pause of 20 s
 
 
 class Footer:
-    """The footer of one run, read again at intervals."""
+    """The footer of one run; its text is computed again at intervals."""
 
     def __init__(self, feed: Feed, folder: RunFolder) -> None:
         self._feed = feed
@@ -29,7 +29,7 @@ class Footer:
         self._output = output_dir(folder, feed.plan, str(read_facts(folder).get("directory", "")))
         self._text = ""
         self._next = 0.0
-        self._stage: object = None  # a change makes the text out of date
+        self._stage: object = None  # when this changes, the text is computed again
         self._waits = ""
         self._since = 0.0
 
@@ -70,7 +70,7 @@ class Footer:
 
 
 def describe_wait(plan: Plan, state: RunState) -> str:
-    """Return what a run without progress does or waits for; empty when it is over."""
+    """Return the activity of a run without known progress, or the thing that it waits for; empty when it is over."""
     if state.phase.is_final:
         return ""
     if state.ending:

@@ -32,9 +32,9 @@ class Frame(Record):
 
     lines: Sequence[str] = ()
     messages: Sequence[str] = ()
-    is_last: bool = False  # it will not change any more
+    is_last: bool = False  # the output will not change any more
     is_table: bool = False  # its lines may be cut to the width of the terminal
-    is_data: bool = False  # for a program
+    is_data: bool = False  # JSON for a program: it is printed without colour and is not cut
 
 
 def show_card(lines: Sequence[str]) -> None:
@@ -57,11 +57,14 @@ def sleep() -> None:
     time.sleep(PAUSE_SECONDS)
 
 
-def watch(look: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> None:
-    """Print frames until the last one: in place on a terminal, otherwise whenever the frame has changed."""
+def watch(make_frame: Callable[[], Frame], *, pause: Callable[[], None] = sleep) -> None:
+    """Print frames until the last: in place on a terminal, elsewhere only a frame that differs from the one before.
+
+    `make_frame` returns the current frame; `pause` waits until the next one.
+    """
     drawn, before = 0, None
     while True:
-        frame = look()
+        frame = make_frame()
         size = None if frame.is_data else terminal_size()
         if size:
             lines = _draw((*frame.lines, *frame.messages), size.columns)
@@ -84,7 +87,7 @@ def terminal_columns() -> int | None:
 
 
 def _draw(lines: Iterable[str], columns: int | None) -> list[Escaped]:
-    """Return lines as a terminal shows them, in colour if it has some, and cut to this width."""
+    """Return escaped lines for a terminal, in colour if the terminal has colours, and cut to this width."""
     colourful = has_colour()
     drawn = []
     for number, line in enumerate(lines):

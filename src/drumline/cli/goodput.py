@@ -6,7 +6,7 @@ from drumline.cli.text import rounded
 from drumline.run.goodput import Goodput
 from drumline.words import count, format_duration
 
-_LONG_SECONDS = 60.0  # a shorter run without a restart is mostly start-up
+_LONG_SECONDS = 60.0  # a shorter run without a restart spends most of its time to start
 
 
 def describe_goodput(goodput: Goodput | None) -> str:

@@ -1,4 +1,4 @@
-"""Hints for common exceptions with a message that does not tell what to do."""
+"""Hints for common exceptions with a message that suggests no solution."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from drumline.run.event import Cause
 
 _OWN_PYTHON = "give the run a Python of its own with `environment` in the spec"
-_WHICH = "<which>"  # replaced by the interpreter and why it was chosen, where that is known
+_WHICH = "<which>"  # replaced by the interpreter and the reason for its choice, or by nothing if they are not known
 _HINTS = {
     r"ModuleNotFoundError: No module named '([\w.]+)'": (
         rf"the Python that ran this{_WHICH} has no `\1`: install it there, activate the environment that has it,"
@@ -32,15 +32,15 @@ _HINTS = {
     ),
 }
 _UNREACHABLE = (
-    "check the network between them, and whether a machine was too busy to answer; with `restart: {lost: 1}` in the"
-    " spec the run restarts from its last checkpoint"
+    "check the network between the machines, and whether one of them was too busy to answer; with `restart: {lost: 1}`"
+    " in the spec the run restarts from its last checkpoint"
 )
 
 
 def hint_for(cause: Cause, python: tuple[str, str] | None = None) -> str:
     """Return the hint for the cause of a failure; empty if there is none.
 
-    `python` is the interpreter that ran the replica, and why it was chosen.
+    `python` is the interpreter that ran the replica, and the reason for its choice.
     """
     for pattern, hint in _HINTS.items():
         if found := re.match(pattern, cause.said):

@@ -22,7 +22,7 @@ _SHORTEST, _USUAL = 10, 80
 
 
 def history_frame(home: Path, targets: Sequence[Target], form: str) -> Frame:
-    """Return the use of the replicas that are named."""
+    """Return the recorded use of the runs and replicas in `targets`, as text or as JSON."""
     runs = [run_use(find_run(home, target.run), target, read_clock()) for target in targets]
     if form == "json":
         return Frame(json_lines([_data(run) for run in runs]), is_data=True)
@@ -88,7 +88,7 @@ def _numbers(found: Extent, form: str) -> tuple[str, ...]:
 
 
 def _bars(values: Sequence[float | None], most: float) -> str:
-    """Return one bar per interval, full at the maximum; a space where nothing was recorded."""
+    """Return one bar for each interval; `most` has the highest bar, an interval without a value a space."""
     height = len(_BARS) - 1
     return "".join(
         " " if value is None else _BARS[min(height, round(value / most * height)) if most > 0 else 0]

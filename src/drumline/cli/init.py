@@ -163,7 +163,7 @@ def _make_directory(path: Path, made: list[Path]) -> None:
 
 @contextmanager
 def _undone_on_failure() -> Iterator[list[Path]]:
-    """Give a list for the paths that are made; remove them in reverse order if the block fails."""
+    """Yield a list for the paths that the block creates; remove them in reverse order if the block fails."""
     made: list[Path] = []
     try:
         yield made
@@ -195,7 +195,7 @@ def _missing_framework(framework: str) -> str | None:
 
 
 def _show_next(directory: Path, written: list[str], missing: str | None = None) -> None:
-    """Print the files that were written and the next commands, first of all to install a missing framework."""
+    """Print the files that were written and the next commands; the first installs the framework if it is missing."""
     for name in written:
         print_line(f"wrote {directory / name}")
     if SCHEMA not in written:

@@ -56,7 +56,7 @@ def command(
 
 
 def _batches(feed: Feed) -> Iterator[list[Item]]:
-    """Yield all items that there are now."""
+    """Yield the items of a feed in batches, until no further item exists."""
     while items := feed.poll(time.time()):
         yield items
 

@@ -55,18 +55,18 @@ def command(ids: tuple[str, ...], *, everything: bool, once: bool, history: bool
         return
     directory = None if everything or targets else working_directory()
     with closing(Watch()) as watcher:
-        look = partial(_frame, home, targets, directory, form, watcher)
+        make_frame = partial(_frame, home, targets, directory, form, watcher)
         if once:
-            look()
-            for _ in range(2):  # the first sample is of the time before this command
+            make_frame()
+            for _ in range(2):  # the first sample is about the time before this command
                 watcher.wait(_FIRST_ANSWER_SECONDS)
-            show(look())
+            show(make_frame())
         else:
-            watch(look, pause=partial(_pause, watcher))
+            watch(make_frame, pause=partial(_pause, watcher))
 
 
 def _frame(home: Path, targets: Sequence[Target], directory: str | None, form: str, watcher: Watch) -> Frame:
-    """Return the use that is known; ask the supervisors of running runs to measure."""
+    """Return a frame with the latest use; let the supervisors of running runs continue to measure."""
     meant = targets or _running(home, directory)
     runs = [monitor_run(find_folder(home, target.run), target, read_clock()) for target in meant]
     going = [run.run.summary.id for run in runs if not run.run.summary.is_final]
@@ -74,7 +74,7 @@ def _frame(home: Path, targets: Sequence[Target], directory: str | None, form: s
     if form == "json":
         return Frame(json_lines([run_usage(run) for run in runs]), is_last=not going, is_data=True)
     if not runs:
-        return Frame(messages=[_nothing(everywhere=directory is None)], is_last=True)
+        return Frame(messages=[_no_runs_message(everywhere=directory is None)], is_last=True)
     return _with_messages(usage_frame(runs, terminal_columns()), runs).replace(is_last=not going)
 
 
@@ -83,14 +83,14 @@ def _running(home: Path, directory: str | None) -> list[Target]:
     return [Target(row.summary.id) for row in reversed(rows) if not row.summary.is_final]
 
 
-def _nothing(*, everywhere: bool) -> str:
+def _no_runs_message(*, everywhere: bool) -> str:
     if everywhere:
         return "no run is running: `drumline train` starts one"
     return "no run of this project is running: `drumline train` starts one, `drumline monitor -a` shows all projects"
 
 
 def _with_messages(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
-    """Add a message for each run that is not measured now."""
+    """Return the frame with a message for each run that is not measured now."""
     messages = list(frame.messages)
     for run in runs:
         name, phase = run.run.summary.id, run.run.summary.phase
@@ -104,7 +104,7 @@ def _with_messages(frame: Frame, runs: Sequence[MonitoredRun]) -> Frame:
 
 
 def _pause(watcher: Watch) -> None:
-    """Wait until there is a new sample."""
+    """Wait for a new sample, or for a second if no supervisor answers."""
     if watcher.is_answered:
         watcher.wait(_ANSWER_SECONDS)
     else:

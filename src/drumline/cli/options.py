@@ -34,7 +34,10 @@ SECONDS = _Seconds()
 
 
 def engine_flags(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--on` and the flags of all engines to a command, which gets the given flags as `flags`, by name."""
+    """Add `--on` and the flags of all engines to a command.
+
+    The command gets a parameter `flags`: the values of the flags that were typed, by name.
+    """
     known = {flag.name: flag for each in engine_options().values() for flag in each.FLAGS}
 
     @wraps(command)

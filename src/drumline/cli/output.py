@@ -17,5 +17,5 @@ def engine_of(details: RunDetails) -> Engine:
 
 
 def output_of(details: RunDetails) -> RunOutput:
-    """Return where a run has written."""
+    """Return the output folder and the run folder of a run, with its plan."""
     return RunOutput(details.plan, Path(details.output_dir), Path(details.folder))

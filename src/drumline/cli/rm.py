@@ -52,8 +52,8 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
         remove_volumes([details for _, details in chosen.values() if details], yes=yes)
     for folder, details in chosen.values():
         with waiting_notice(f"removing run {folder.id}..."):
-            left = list(_left(details, volumes=volumes)) if details else [_left_of_damaged(folder)]
-            for message in _forget(details) if details else ():
+            left = list(_kept_output(details, volumes=volumes)) if details else [_kept_of_damaged(folder)]
+            for message in _remove_elsewhere(details) if details else ():
                 print_line(message, err=True)
             _remove(home, folder, is_damaged=details is None)
         print_line(f"removed run {folder.id}")
@@ -61,8 +61,8 @@ def command(ids: tuple[str, ...], *, volumes: bool, yes: bool) -> None:
             print_line(message, err=True)
 
 
-def _forget(details: RunDetails) -> Iterator[str]:
-    """Remove the files of a run on other machines; yield messages about what cannot be removed."""
+def _remove_elsewhere(details: RunDetails) -> Iterator[str]:
+    """Remove the files of a run on other machines; yield messages about files that cannot be removed."""
     if not details.plan.is_elsewhere:
         return
     try:
@@ -72,21 +72,21 @@ def _forget(details: RunDetails) -> Iterator[str]:
     except EngineError as error:
         first, *rest = error.message.split("\n")
         yield first
-        yield from (f"  {line}" for line in rest)  # another machine may have written some of it
+        yield from (f"  {line}" for line in rest)  # a part of the message may come from another machine
 
 
-def _left(details: RunDetails, *, volumes: bool) -> Iterator[str]:
-    """Yield messages about output that is kept."""
+def _kept_output(details: RunDetails, *, volumes: bool) -> Iterator[str]:
+    """Yield messages about the output of a run that `rm` keeps."""
     if not details.plan.is_elsewhere:
         yield from retained_output(output_of(details))
         return
-    with suppress(EngineError):  # the engine is not installed any more, which `_forget` reports
+    with suppress(EngineError):  # the engine is not installed any more, which `_remove_elsewhere` reports
         engine = engine_of(details)
         if isinstance(engine, Retaining) and not (volumes and isinstance(engine, Storing)):
             yield from engine.remains(output_of(details))
 
 
-def _left_of_damaged(folder: RunFolder) -> str:
+def _kept_of_damaged(folder: RunFolder) -> str:
     return f"run {folder.id} could not be read: its files on other machines, if any, are still there"
 
 
@@ -103,7 +103,7 @@ def _check(folder: RunFolder) -> RunDetails | None:
     try:
         details = run_details(folder, read_clock())
     except (DrumlineError, OSError):
-        _require_dead(folder)
+        _require_no_process(folder)
         return None
     phase = details.run.summary.phase
     never_began = phase == Phase.CREATED and details.run.supervisor_gone
@@ -112,8 +112,8 @@ def _check(folder: RunFolder) -> RunDetails | None:
     return details
 
 
-def _require_dead(folder: RunFolder) -> None:
-    """Raise InputError if a process of a damaged run is alive; each holds a lock in the run's folder."""
+def _require_no_process(folder: RunFolder) -> None:
+    """Raise InputError if a process of a damaged run is alive; each process holds a lock in the folder of the run."""
     for lock in (folder.lock_file, *folder.path.glob(f"attempts/*/*/{TRACE}")):
         with suppress(OSError):
             if is_locked(lock):
@@ -136,7 +136,7 @@ def _remove(home: Path, folder: RunFolder, *, is_damaged: bool) -> None:
         if folder.path.is_symlink() or not folder.path.is_dir():
             folder.path.unlink(missing_ok=True)
         else:
-            with _held(folder):
+            with _locked(folder):
                 if not is_damaged:
                     _require_over(folder)
                 _remove_files(folder)
@@ -175,8 +175,8 @@ def _remove_folder(path: Path) -> None:
 
 
 @contextmanager
-def _held(folder: RunFolder) -> Iterator[None]:
-    """Hold the lock of a run, so that no supervisor starts; wait until its last one has exited."""
+def _locked(folder: RunFolder) -> Iterator[None]:
+    """Hold the lock of a run, so that no supervisor starts; first wait until its last supervisor has exited."""
     if os.path.lexists(folder.lock_file) and (folder.lock_file.is_symlink() or not folder.lock_file.is_file()):
         # Damage: no supervisor can hold it.
         yield

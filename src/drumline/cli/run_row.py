@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def run_data(row: RunRow, replica_progress: ReplicaProgress | None = None) -> dict[str, object]:
     """Return a run and the progress of its chief as JSON data."""
-    from drumline.cli.progress import progress_data  # noqa: PLC0415 - `status` in 6 times a bare interpreter
+    from drumline.cli.progress import progress_data  # noqa: PLC0415 - `status` as a table must be fast
 
     run = row.summary
     return {
@@ -53,7 +53,7 @@ def _stall_data(run: str, stalled: StepsStalled) -> dict[str, object]:
 
 
 def note(row: RunRow) -> str:
-    """Return what a reader should know besides the state of a run."""
+    """Return notes about a run beside its state: a missing supervisor, the attempt, the message; empty without any."""
     run = row.summary
     notes = []
     if row.supervisor_gone:

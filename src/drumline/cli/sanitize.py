@@ -16,7 +16,7 @@ _CONTROL = re.compile(
     r"|\[[0-?]*+[ -/]*+[@-~]?"  # another control sequence
     r"|[\]PX^_][^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"  # a title, a link, the clipboard
     r"|[ -/]*+[0-~]?)"
-    r"|(?<=\x9b)[0-?]*+[ -/]*+[@-~]?"  # the same, begun by one character
+    r"|(?<=\x9b)[0-?]*+[ -/]*+[@-~]?"  # the same sequence with a single character at its start
     r"|(?<=[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c\n]*+(?:\x07|\x1b\\|\x9c)?"
     r"|[\x00-\x08\x0b-\x1a\x1c-\x1f\x7f]*+)"  # a run is one match
 )
@@ -33,7 +33,7 @@ def chunks(data: bytes) -> Iterator[bytes]:
 
 def last_states(data: bytes) -> bytes:
     """Return lines as a terminal would show them in the end: a carriage return overwrites a line."""
-    data = data.replace(b"\r\n", b"\n")  # the same, and most of them
+    data = data.replace(b"\r\n", b"\n")  # a line end, which is the most frequent use of a carriage return
     pieces, done = [], 0
     while (found := data.find(b"\r", done)) >= 0:
         start = data.rfind(b"\n", done, found) + 1 or done

@@ -39,7 +39,7 @@ def command(target: str, form: str) -> None:
     state, found = read_state(folder), []
     for name, own in state.replicas.items():
         path = folder.path / trace_dir(name, state.attempt, own.incarnation) / STACKS
-        with suppress(OSError):  # it is missing, or no regular file
+        with suppress(OSError):  # the file is missing, or is no regular file
             if name in replicas:
                 text = _read(path)
                 found.append({"id": f"{folder.id}.{name}", "at": utc(path.stat().st_mtime), "stacks": text})

@@ -51,16 +51,16 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
     home = open_home(os.environ)
     if target is None:
         directory = None if everything else working_directory()
-        look = partial(_runs_frame, home, directory, limit or None, form)
+        make_frame = partial(_runs_frame, home, directory, limit or None, form)
     else:
         from drumline.cli.details import refresh_run, run_frame  # noqa: PLC0415 - not needed for a list
 
         refresh_run(home, target)
-        look = partial(run_frame, home, target, form)
+        make_frame = partial(run_frame, home, target, form)
     if watching:
-        watch(look)
+        watch(make_frame)
     else:
-        show(look())
+        show(make_frame())
 
 
 def _runs_frame(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
@@ -81,7 +81,7 @@ def _runs_frame(home: Path, directory: str | None, limit: int | None, form: str)
             json_lines([run_data(row, _progress(home, row, now)) for row in listing.runs]), messages, is_data=True
         )
     if not listing.runs:
-        messages.append(_nothing(home, everywhere=directory is None))
+        messages.append(_no_runs_message(home, everywhere=directory is None))
         return Frame(messages=messages)
     if listing.has_more:
         messages.append("there are older runs: `-n 0` shows all")
@@ -89,7 +89,7 @@ def _runs_frame(home: Path, directory: str | None, limit: int | None, form: str)
 
 
 def _is_stale(row: RunRow, now: Moment) -> bool:
-    """Return whether the copy of a run that is supervised elsewhere has to be refreshed."""
+    """Return whether the run is supervised elsewhere and its copy on this machine is old."""
     if not row.supervisor_gone or row.reach is None:
         return False
     return not row.reach.has_ended_since(now.at - _STALE_SECONDS)
@@ -124,18 +124,18 @@ def _table(home: Path, rows: tuple[RunRow, ...], now: Moment) -> list[str]:
         "STATE": [row.summary.phase for row in rows],
         "AGE": [format_duration(now.at - row.summary.created_at, parts=1) for row in rows],
         "DURATION": ["-" if row.duration_seconds is None else format_duration(row.duration_seconds) for row in rows],
-        "REPLICAS": [_headcount(row) for row in rows],
+        "REPLICAS": [_replica_counts(row) for row in rows],
         "ENGINE": [row.summary.engine if row.summary.engine != DEFAULT_ENGINE else "" for row in rows],
         "NOTE": [_note(home, row, now) for row in rows],
     }
     return table_of({heading: cells for heading, cells in columns.items() if any(cells)})
 
 
-def _headcount(row: RunRow) -> str:
+def _replica_counts(row: RunRow) -> str:
     return listed([count(number, role) for role, number in row.summary.replica_counts.items()])
 
 
-def _nothing(home: Path, *, everywhere: bool) -> str:
+def _no_runs_message(home: Path, *, everywhere: bool) -> str:
     if everywhere or not run_ids(home):
         return "no runs yet: `drumline train` starts one"
     return "no runs of this project yet: `drumline train` starts one, `drumline status -a` shows all projects"

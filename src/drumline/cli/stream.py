@@ -24,24 +24,24 @@ from drumline.view.feed import Change, Feed, Item, Lines
 from drumline.words import printable
 
 _COLOURS = (36, 32, 33, 35, 34, 96, 92, 93, 95, 94)
-_WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # states shown together with what they wait for
-_QUICK, _SLOW = 0.01, 0.2
+_WAITING = (Phase.CREATED, Phase.PENDING, Phase.STARTING)  # states that are shown with the reason of the wait
+_QUICK, _SLOW = 0.01, 0.2  # seconds between two reads: after new items, and after a time without any
 _WRITE_BYTES = 1 << 20
 _BAR_BYTES = 1 << 12  # of a progress bar; no terminal is wider
 _NARROW = 20  # columns; below that, the footer is left out
-_ENDING = 0.2  # seconds that replicas may take to end before the cause is shown
-_BIRTH = 5.0  # seconds from the number of a run to its supervisor
+_ENDING_SECONDS = 0.2  # when the replicas take longer to end, the cause of the failure is shown before their ends
+_SUPERVISOR_START_SECONDS = 5.0  # a new run has its number before its supervisor has started
 
 
 class Screen:
-    """Write items to stdout; on a terminal with a colour per replica and the progress bars at the bottom."""
+    """Writes items to stdout; on a terminal, with a colour for each replica and with progress bars at the bottom."""
 
     def __init__(self, ids: Sequence[str], *, timestamps: bool = True, terminal: bool | None = None) -> None:
         self._width = max(len(name) for name in ids) + 1
         self._timestamps = timestamps
         self._out = stdout_descriptor()
         self._sanitizes = os.isatty(self._out) if terminal is None else terminal
-        self.is_live = self._sanitizes and os.environ.get("TERM") != "dumb"  # it can move the cursor
+        self.is_live = self._sanitizes and os.environ.get("TERM") != "dumb"  # the terminal can move the cursor
         self._colourful = self.is_live and not os.environ.get("NO_COLOR")
         self._colours = {name: _COLOURS[index % len(_COLOURS)] for index, name in enumerate(ids)}
         self._below: list[bytes] = []
@@ -64,7 +64,7 @@ class Screen:
             write_bytes(self._out, written + b"".join(below))
 
     def _lines(self, item: Lines) -> Iterator[bytes]:
-        """Yield the output of a replica: sanitized on a terminal, otherwise unchanged but for overwritten text."""
+        """Yield the output of a replica, without overwritten text; on a terminal, also without control sequences."""
         prefix = self._prefix(item.id, item.at, exact=item.exact)
         for chunk in chunks(item.data):
             data = last_states(chunk).removesuffix(b"\n")
@@ -128,23 +128,28 @@ def follow(
     """Show a run until it ends; raise EngineError if it has lost its supervisor.
 
     Logs are read at intervals; the end is noticed at once, since the supervisor then closes its connection.
-    `when_failing` is called once, when the cause of the failure is known and the replicas take longer to end.
+    `when_failing` is called at most once: when the cause of the failure is known, but some replicas have not ended yet.
     """
     failing_since = None
     footer = Footer(feed, folder) if screen.is_live else None
     pause = _QUICK
     connection = None
-    alone_since = None  # when the supervisor was first seen to be missing
+    unsupervised_since = None  # when the supervisor was first seen to be missing
     notice = _Notice(folder, screen)
     try:
         while True:
             connection = connection or connect(folder.socket_file)
             supervised = connection or is_locked(folder.lock_file)
-            alone_since = None if supervised else alone_since or time.monotonic()
-            items = feed.poll(time.time())  # after the check of the supervisor, which writes before it exits
+            unsupervised_since = None if supervised else unsupervised_since or time.monotonic()
+            items = feed.poll(time.time())  # read after the check of the supervisor, which writes before it exits
             screen.show(items, feed.unfinished(), footer.text() if footer else "")
             failing_since = None if feed.final_cause is None else failing_since or time.monotonic()
-            if when_failing and failing_since and time.monotonic() >= failing_since + _ENDING and not feed.is_over:
+            if (
+                when_failing
+                and failing_since
+                and time.monotonic() >= failing_since + _ENDING_SECONDS
+                and not feed.is_over
+            ):
                 screen.show((), {})
                 when_failing()
                 when_failing = None
@@ -155,10 +160,10 @@ def follow(
                 screen.show((), {})
                 return
             notice.update()
-            if alone_since and not _may_be_supervised(feed, folder, time.monotonic() - alone_since):
+            if unsupervised_since and not _may_be_supervised(feed, folder, time.monotonic() - unsupervised_since):
                 raise supervisor_gone(folder)
             if failing_since:
-                pause = min(pause, _ENDING / 2)
+                pause = min(pause, _ENDING_SECONDS / 2)
             if select.select([connection] if connection else [], [], [], pause)[0] and connection:
                 connection.close()
                 connection = None
@@ -178,7 +183,7 @@ class _Notice:
         self._reported = reach.problem if reach else ""
 
     def update(self) -> None:
-        """Report a change."""
+        """Print a message if the supervisor has become unreachable, or reachable again."""
         reach = read_reachability(self._folder.path) if self._is_elsewhere else None
         problem = reach.problem if reach else ""
         if bool(problem) != bool(self._reported):
@@ -191,7 +196,7 @@ class _Notice:
 def _may_be_supervised(feed: Feed, folder: RunFolder, seconds: float) -> bool:
     """Return whether a run may still get a supervisor after so many seconds without one."""
     if feed.state.phase is Phase.CREATED:
-        return seconds <= _BIRTH
+        return seconds <= _SUPERVISOR_START_SECONDS
     return seconds <= RETURN_SECONDS and may_return_itself(folder)
 
 

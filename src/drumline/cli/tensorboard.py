@@ -73,7 +73,7 @@ def _find(ids: Sequence[str]) -> list[RunDetails]:
 
 @contextmanager
 def _links(folders: dict[str, str]) -> Iterator[str]:
-    """Give a temporary folder with a link to the output of each run, named by its number."""
+    """Yield a temporary folder with a link to the output of each run; the number of the run is the name of the link."""
     scratch = tempfile.mkdtemp(prefix="drumline-tensorboard-")
     try:
         folder = Path(scratch, "runs")
@@ -106,7 +106,7 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
     argv = [sys.executable, "-IS", tensorboard.__file__, folder, HOST, str(port), scratch, root, *own]
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    # In a process group of its own, so that Ctrl-C does not reach it directly.
+    # TensorBoard has its own process group, so that Ctrl-C does not reach it directly.
     server = subprocess.Popen(
         argv,
         stdin=subprocess.DEVNULL,
@@ -115,7 +115,7 @@ def _serve(folder: str, port: int, runs: Sequence[str], own: Sequence[str]) -> N
         process_group=0,
         preexec_fn=end_with_parent,  # noqa: PLW1509 - no threads yet
     )
-    # Through a pipe, so that its output is escaped: it prints names of files and tags that hosts have written.
+    # The output of TensorBoard goes through a pipe, to be escaped: it has names of files and tags that hosts wrote.
     printer = Thread(target=_print_output, args=(server,), daemon=True)
     printer.start()
     answered = False

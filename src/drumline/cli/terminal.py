@@ -1,9 +1,9 @@
 """Write to the terminal; no other module of the command line does.
 
-Most of what a command shows comes from elsewhere: a host, a pod, a replica, another user's process, a file's name.
+Most texts that a command shows come from outside: from a host, a pod, a replica, another user's process, a file name.
 Every text is therefore escaped here: control characters, bidirectional overrides, lone surrogates and newlines within
-a line. Only sequences that drumline adds itself, by `style`
-and in `frame` and `stream`, reach the terminal; the type `Escaped` marks texts that are safe to write.
+a line. Only sequences that drumline adds itself, by `style` and in `frame` and `stream`, reach the terminal; the type
+`Escaped` marks texts that are safe to write.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def style(text: Escaped, *, colour: str | None = None, bold: bool | None = None,
 
 
 def join(parts: Iterable[Escaped], between: str = "") -> Escaped:
-    """Return texts joined."""
+    """Return the texts joined, with `between` between them."""
     return Escaped(escape_block(between).join(parts))
 
 
@@ -127,7 +127,7 @@ def json_lines(data: object) -> list[str]:
 def print_document(text: str) -> None:
     """Print a file's content: exactly, in UTF-8, unless it is shown on a terminal.
 
-    Surrogates that stand for bytes of a file's name become these bytes.
+    Surrogates that represent bytes of a file name are written as these bytes.
     """
     if is_terminal():
         write(escape_block(text), end="")
@@ -158,7 +158,7 @@ def confirm(question: str) -> None:
 def write(text: Escaped, *, end: str = "\n", err: bool = False) -> None:
     """Write an escaped text; characters that the stream cannot encode are escaped too."""
     stream = _stream(err=err)
-    if stream is None:  # it was closed before drumline started
+    if stream is None:  # the stream was closed before drumline started
         return
     encoding = _encoding(stream)
     encodable = f"{text}{end}".encode(encoding, "backslashreplace").decode(encoding)
@@ -192,7 +192,7 @@ def flush() -> None:
 
 
 def guard_streams() -> None:
-    """Escape also what libraries and the interpreter print: log records, warnings, tracebacks."""
+    """Replace stdout and stderr, so that texts of libraries and the interpreter are escaped too: logs, tracebacks."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper) and not isinstance(stream, _EscapingStream):
@@ -201,7 +201,7 @@ def guard_streams() -> None:
 
 
 class _EscapingStream(io.TextIOWrapper):
-    """A text stream that escapes what is written to it."""
+    """A text stream that escapes every text that is written to it."""
 
     def __init__(self, stream: io.TextIOWrapper) -> None:
         super().__init__(
@@ -211,7 +211,7 @@ class _EscapingStream(io.TextIOWrapper):
             line_buffering=stream.line_buffering,
             write_through=stream.write_through,
         )
-        self._stream = stream  # it closes the buffer when it is collected
+        self._stream = stream  # kept, since the stream closes the buffer when it is garbage-collected
 
     def write(self, text: str, /) -> int:
         super().write(escape_block(text))

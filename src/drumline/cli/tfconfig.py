@@ -25,7 +25,7 @@ from drumline.words import listed
 
 Cluster = Mapping[str, Sequence[str]]
 
-# A character has four bytes at most; a longer file is not read to its end.
+# A character has at most four bytes; the end of a longer file is not read.
 _MAX_BYTES = 4 * MAX_CHARACTERS
 
 _MAX_SHOWN = 100
@@ -128,9 +128,9 @@ def check(file: str | None, form: str) -> None:
 
 
 def read_value(text: str, source: str, hint: str) -> Assignment:
-    """Return the value and the command in a line for a shell, such as `TF_CONFIG='…' python x.py`.
+    """Return the value and the command of a shell line such as `TF_CONFIG='…' python x.py`.
 
-    Any other text is the value. Raise InputError with the hint if a quote stays open.
+    Any other text is a value without a command. Raise InputError with the hint if a quote stays open.
     """
     try:
         return read_assignment(text) or Assignment(text, "")
@@ -189,7 +189,7 @@ def _examine_cluster(cluster: Cluster, nodes: Sequence[ReplicaId]) -> list[Diagn
 
 
 def _option(path: str) -> str:
-    """Return the option that a place in the cluster comes from."""
+    """Return the option that set this part of TF_CONFIG: `--worker` for `cluster.worker[0]`."""
     role = path.removeprefix("cluster.").partition("[")[0]
     return f"--{role}" if role in ROLES else "the cluster" if path else "TF_CONFIG"
 
@@ -197,7 +197,7 @@ def _option(path: str) -> str:
 def _choose_node(task: str | None, nodes: Sequence[ReplicaId]) -> ReplicaId:
     names = _name_nodes(nodes)
     if task is None:
-        raise InputError("the node is missing: give --task or --all", hint=f"the cluster has {names}")
+        raise InputError("the node is missing: choose it with --task, or add --all", hint=f"the cluster has {names}")
     role, _, index = task.replace(":", ".").partition(".")
     role = "chief" if role == "master" else role
     chosen = next((node for node in nodes if node.role == role and str(node.index) == index), None)

@@ -92,12 +92,12 @@ def command(
     wanted, found = _reach(engine, wanted)
     folder: RunFolder | None = None
     try:
-        with held_interrupts():  # until the run can be named
+        with held_interrupts():  # until the number of the run is printed
             folder, plan = make_run(partial(_numbered, loaded, wanted), site, spec=loaded.data)
             start_supervisor(folder)
             _print_started(plan)
             if in_background:
-                warn(*warnings, *found)  # a command that shows the run reads them from its journal
+                warn(*warnings, *found)  # a command that shows the run reads these warnings from the journal instead
                 print_line(folder.id)
                 return
         ctx.exit(watch(folder))
@@ -135,7 +135,7 @@ def _print_started(plan: Plan) -> None:
 
 
 def watch(folder: RunFolder, *, since: int = 0) -> int:
-    """Show a run, from an attempt on, until it ends, and return its exit code."""
+    """Show a run until it ends, beginning with the attempt `since`; return 0 if the run finished, otherwise 1."""
     feed = Feed(folder, since=since)
     ids = [folder.id, *(f"{folder.id}.{replica}" for replica in feed.plan.all_ids)]
     shown: list[Card] = []
@@ -152,7 +152,7 @@ def watch(folder: RunFolder, *, since: int = 0) -> int:
 
 
 def _wait_until_removed(folder: RunFolder, plan: Plan) -> None:
-    """Wait until the supervisor has removed what the engine created, for the engine's usual time at most."""
+    """Wait until the supervisor has removed the objects of the engine, at most for the time that the engine states."""
     engine = open_engine(plan.engine, site_of_run(folder))
     if isinstance(engine, Removing):
         wait_supervisor_exit(folder, engine.removal_seconds())
@@ -167,7 +167,7 @@ def require_launchable(engine: Engine, plan: Plan) -> Sequence[str]:
 
 
 def _show_card(folder: RunFolder, shown: Sequence[Card]) -> Sequence[Card]:
-    """Show the failure card of a run; after an earlier card, only what is new."""
+    """Show the failure card of a run, and return it; after an earlier card, show only the difference."""
     card = run_details(folder, read_clock()).card
     if card is None:
         return ()

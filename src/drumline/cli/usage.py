@@ -14,7 +14,7 @@ from drumline.view.monitor import MonitoredRun, UsageRow
 GIB = 1 << 30
 _NONE = "N/A"
 _GPU_COLUMNS = ("GPU %", "GPU-MEM %", "GPU-MEM Used / Total")
-# Columns left out on a narrow terminal, in this order; before these, GPU columns without values.
+# Columns that a narrow terminal leaves out, in this order; GPU columns without any value are left out first.
 _DISPENSABLE = ("PROJECT", "GPU-MEM %", "MEM %", "STATE", "GPU-MEM Used / Total", "GPU %")
 
 
@@ -82,7 +82,7 @@ def _marked(text: str, used: Sample) -> str:
 
 
 def _missing_library(samples: Sequence[Sample | None]) -> str:
-    """Return why the use of GPUs is not known on a machine that has some; empty if it is."""
+    """Return a message if this machine has GPUs and their use cannot be read; otherwise an empty text."""
     known = any(used and used.gpu_memory_total_bytes for used in samples)
     if known or not os.path.exists("/dev/nvidiactl") or find_spec("pynvml"):  # noqa: PTH110
         return ""

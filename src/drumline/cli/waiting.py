@@ -1,4 +1,4 @@
-"""A notice about what a command waits for, shown when it takes longer than a second."""
+"""A notice about the thing that a command waits for, shown when the wait takes longer than a second."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def _pool() -> WarmPool:
 
 
 def _state(known: WarmProcess) -> str:
-    """Return what a warm process does, or why nothing is forked from it."""
+    """Return the state of a warm process, or the reason for which no replica is forked from it."""
     if not known.ready:
         return "starting"
     in_use = known.runs and f"in use by {count(known.runs, 'run')}"

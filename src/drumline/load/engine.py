@@ -1,4 +1,4 @@
-"""Choose the engine of a spec, and make the plan with the engine's part."""
+"""Choose the engine of a run, and make a plan that includes the options of this engine."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def all_spec_problems(spec: Spec) -> Iterator[SpecProblem]:
 
 
 def choose_engine(spec: Spec, on: str | None, flags: Mapping[str, str]) -> str:
-    """Return the engine that is named, else the one that a flag chooses, else that of the spec.
+    """Return the engine `on`; without it, the engine of a flag such as `--hosts`; without both, that of the spec.
 
-    Raise InputError for flags of other engines.
+    `flags` are the engine options on the command line. Raise InputError for an option of another engine.
     """
     known = [(name, flag) for name, each in engine_options().items() for flag in each.FLAGS]
     chosen = next((name for name, flag in known if flag.chooses and flag.name in flags), None)
@@ -57,7 +57,7 @@ def plan_spec(spec: Spec, *, on: str | None = None, run: str = "0", given: Launc
 def engine_without_spec(
     on: str | None, flags: Mapping[str, str], directory: str, environ: Mapping[str, str]
 ) -> tuple[str, EnginePart]:
-    """Return the engine chosen by the options alone, and its part of a plan."""
+    """Return the engine that the command line chooses without a spec, and the engine's part of a plan."""
     spec = known_spec_type()(project="none")
     engine = choose_engine(spec, on, flags)
     return engine, find_options(engine).plan(spec, engine, LaunchInput(flags, directory, environ))

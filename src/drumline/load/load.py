@@ -32,7 +32,10 @@ DEFAULT_FILES = ("drumline.yml", "drumline.yaml", "riseml.yml")
 
 
 class Loaded(Record):
-    """A plan, the folder of its spec, and warnings."""
+    """A plan with the spec that it was made from, and warnings about both.
+
+    `directory` is the folder of the spec, `source` its name in messages, `data` its content.
+    """
 
     plan: Plan
     directory: str
@@ -61,15 +64,15 @@ def load(
 ) -> Loaded:
     """Read, check and plan a spec; raise SpecError with all its problems.
 
-    `complete`: every parameter needs a value; otherwise `{{name}}` is left for one without. `flags`: options of the
-    engine, which take precedence over its block in the spec. `unique`: random letters are added to the names that the
-    run has on other machines. `already_read`: what `read_file` returned; the file is not read again.
+    `complete`: a parameter without a value is an error; otherwise its placeholder `{{name}}` stays in the commands.
+    `flags`: options of the engine, which take precedence over its block in the spec. `unique`: add random letters to
+    the names that the run has on other machines. `already_read`: the result of `read_file`; the file is not read again.
     """
     source, data, directory = already_read or read_file(file)
     spec, warnings = check_spec(data, source, directory, parameters)
     spec = spec if is_jinja_template(data) else _with_parameters(spec, parameters)
     if missing := [name for name, value in spec.parameters.items() if value is None]:
-        warnings = (*warnings, _about_missing(source, missing, fatal=complete))
+        warnings = (*warnings, _warn_of_missing_values(source, missing, fatal=complete))
     if name is not None:
         spec = spec.with_name(check_name("--name", name))
     typed = {flag: value for flag, value in flags.items() if value is not None}
@@ -86,7 +89,7 @@ def check_spec(
 ) -> tuple[Spec, tuple[Problem, ...]]:
     """Return a valid spec and its warnings; raise SpecError with all problems.
 
-    Files that it names are read from the directory; without one they are not read.
+    Requirements files that the spec names are relative to `directory`; without it, they are not read.
     """
     reading = read(data, source, parameters)
     problems = list(reading.problems)
@@ -157,7 +160,7 @@ def _here() -> str:
     try:
         return os.getcwd()  # noqa: PTH109
     except FileNotFoundError:
-        raise InputError("the folder you are in is gone", hint="`cd` to another") from None
+        raise InputError("the current folder has been deleted", hint="`cd` to another folder") from None
 
 
 def _with_parameters(spec: Spec, parameters: Sequence[str]) -> Spec:
@@ -181,7 +184,7 @@ def parse_parameters(parameters: Sequence[str], known: Mapping[str, object]) -> 
     return values
 
 
-def _about_missing(source: str, missing: Sequence[str], *, fatal: bool) -> Problem:
+def _warn_of_missing_values(source: str, missing: Sequence[str], *, fatal: bool) -> Problem:
     """Return a warning about parameters without a value; raise it as InputError if `fatal`."""
     message = f"{listed([f'`{name}`' for name in missing])} {'has' if len(missing) == 1 else 'have'} no value"
     hint = " ".join(f"-p {name}=…" for name in missing)

@@ -1,4 +1,4 @@
-"""Find scripts of a project that replace TF_CONFIG."""
+"""Find scripts of a project that set TF_CONFIG themselves instead of reading the TF_CONFIG of drumline."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SETS = (
     rb"""|putenv\(\s*["']TF_CONFIG["']\s*,)"""
 )
 _PUTENV = rb"""putenv\(\s*["']TF_CONFIG["']\s*,"""
-# A script that checks for TF_CONFIG first sets it only where it is missing.
+# A script that first checks whether TF_CONFIG is set is fine: it sets TF_CONFIG only if drumline did not.
 _CHECKS = rb"""["']TF_CONFIG["']\s*(?:\)|,|(?:not\s+)?in\b)"""
 _IMPORTS = (
     rb"(?m)^[ \t]*(?:from[ \t]+(?P<package>\.*[\w.]*)[ \t]+import[ \t]+\(?(?P<names>[\w \t,.*\\\n]+)"
@@ -54,7 +54,10 @@ def _scripts(argv: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def _check(name: str, folder: str, root: str, *, importer: str | None, seen: set[str]) -> Iterator[Problem]:
-    """Check a file and the modules of the project that it imports, each once, up to a limit."""
+    """Yield a problem for a file and for each module of the project that it imports, if they set TF_CONFIG.
+
+    `seen` has the files that were checked already; at most `_MOST_FILES` files are checked.
+    """
     if name in seen or len(seen) >= _MOST_FILES:
         return
     text = _read(os.path.join(folder, name))  # noqa: PTH118
@@ -62,7 +65,7 @@ def _check(name: str, folder: str, root: str, *, importer: str | None, seen: set
         return
     seen.add(name)
     if importer and (main := re.search(_MAIN, text)):
-        text = text[: main.start()]  # not run in a module that is imported
+        text = text[: main.start()]  # this part does not run in an imported module
     found = re.search(_SETS, text) if b"TF_CONFIG" in text else None
     if found and not re.search(_CHECKS, re.sub(_PUTENV, b"", text)):
         by = f", and is imported by {importer}" if importer else ""

@@ -19,12 +19,13 @@ _READ_SECONDS = 10.0
 def find_syntax_errors(spec: Spec) -> Iterator[SpecProblem]:
     """Yield syntax errors of commands as `sh -n` reports them; nothing is executed.
 
-    An unexpected end, such as an `if` without `fi`, is a problem; others are warnings, since shells differ.
+    An unexpected end, such as an `if` without `fi`, is a problem. Other errors are warnings, since the shell of the
+    replicas may have another syntax than `sh` on this machine.
     """
     for path, run in runs(spec):
         for index, command in enumerate(commands(run)):
             if not _SYNTAX.search(command) or any(unfinished(command)):
-                continue  # no shell syntax, or the rules report what is unclosed
+                continue  # no shell syntax, or a placeholder that is not closed, which another rule reports
             if message := _syntax_error(command):
                 place = path if isinstance(run.shell, str) else (*path, index)
                 yield SpecProblem(place, f"`sh` cannot read this: {message}", fatal="end of file" in message)

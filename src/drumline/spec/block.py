@@ -50,7 +50,7 @@ ObjectName = Annotated[
 ]
 Text = Annotated[str, Meta(min_length=1)]
 Path = Annotated[str, Meta(min_length=1, extra={"expected": "a path"})]
-# `written`: the JSON types in the file, where they differ from the type of the value.
+# `written`: the JSON types that a file may have for a value, if they differ from the type of the parsed value.
 Bytes = Annotated[
     int,
     Meta(
@@ -75,8 +75,8 @@ SecondsOrNever = Annotated[
 class Block(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A mapping in the spec.
 
-    ``short`` names a field: its value alone may be written instead of the mapping. With ``keys_need_values`` a key
-    without a value is a problem; otherwise it is ignored.
+    ``short`` names a field: the value of this field may be written instead of the whole mapping. With
+    ``keys_need_values`` a key without a value is a problem; otherwise such a key is ignored.
     """
 
     short: ClassVar[str | None] = None

@@ -36,7 +36,7 @@ Path = tuple[str | int, ...]
 
 
 class Scalar(Record):
-    """A single value: its text, and whether it was without quotes."""
+    """A single value: its text as in the file, and whether it had no quotes (`plain`)."""
 
     text: str
     plain: bool
@@ -51,7 +51,7 @@ class Scalar(Record):
             return _WORDS[self.text]
         if _INT.fullmatch(self.text):
             return int(self.text)
-        # `010` is 8 in YAML 1.1 and 10 in YAML 1.2: it stays text, and the reader of a number reports it.
+        # `010` is 8 in YAML 1.1 and 10 in YAML 1.2: it stays text, and where a number is expected it is reported.
         if _FLOAT.fullmatch(self.text) and not re.match(r"[-+]?0[0-9]", self.text) and len(self.text) < 40:
             return float(self.text)
         return self.text
@@ -98,7 +98,7 @@ class Document(Record):
 
 
 def parse(data: bytes, source: str) -> Document:
-    """Parse one YAML document; raise SpecError for anything else."""
+    """Parse one YAML document; raise SpecError if the data are not one valid document, or are too large."""
     builder = _build(data, source, several=False)
     if builder.root is None or is_null(builder.root):
         raise SpecError([Problem(source, None, "", "is empty; `drumline init` writes a spec to start from")])
@@ -158,20 +158,20 @@ def decode(data: bytes, source: str) -> str:
         line = text.count("\n", 0, control.start()) + 1
         name = "NUL byte" if control[0] == "\0" else f"control character 0x{ord(control[0]):02x}"
         raise refuse(f"{name} in the text; is this a YAML file?", line)
-    # The library takes quadratic time for them.
+    # The library takes quadratic time for tag directives.
     if directive := re.search(r"^%TAG\b", text, re.MULTILINE):
         raise refuse("tags are not supported: remove `%TAG`", text.count("\n", 0, directive.start()) + 1)
     return text
 
 
 class _OpenNode:
-    """A list or mapping that has not ended."""
+    """A list or mapping of which the parser has not reached the end."""
 
     def __init__(self, *, line: int, anchor: str | None, mapping: bool, start: int) -> None:
         self.line = line
         self.anchor = anchor
         self.mapping = mapping
-        self.start = start  # the number of nodes before it
+        self.start = start  # the number of nodes before this one
         self.items: list[Node] = []
         self.entries: dict[str, Entry] = {}
         self.merged: list[Entry] = []

@@ -8,7 +8,7 @@ from drumline.spec.struct import structs
 
 
 class Engine(Block, frozen=True):
-    """Where replicas run. There may be options of several engines; `--on NAME` chooses one."""
+    """Where replicas run. A spec may have options of several engines; `--on NAME` chooses one."""
 
     # `spec_type` adds a field for each engine that is known.
     short: ClassVar[str | None] = "default"

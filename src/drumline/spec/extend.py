@@ -22,7 +22,7 @@ def _spec_type(engines: tuple[tuple[str, type[Block]], ...]) -> type[Spec]:
     names: Any = Literal[tuple(name for name, _ in engines)]
     blocks = [(options_field(name), block | None, field(default=None, name=name)) for name, block in engines]
     engine = _subtype(Engine, [("default", names | None, field(default=None)), *blocks])
-    # All fields are defined again, since one alone would come last.
+    # All fields are defined again: `engine` alone would become the last field.
     fields = [(each.name, each.type, _same_default(each)) for each in structs.fields(Spec)]
     own = ("engine", engine, field(default=engine()))
     return cast("type[Spec]", _subtype(Spec, [own if each[0] == "engine" else each for each in fields]))

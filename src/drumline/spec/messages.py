@@ -53,7 +53,10 @@ def shorthand_type(kind: inspect.StructType) -> inspect.Type | None:
 
 
 def describe_type(kind: inspect.Type, value: float = -math.inf) -> str:
-    """Return what is expected, such as `a whole number of at least 1`; the maximum if `value` is above it."""
+    """Return a description of a type for `expected …` in a message: `a whole number of at least 1`.
+
+    If `value` is above the maximum of the type, the description has the maximum: `a whole number of at most 9`.
+    """
     unwrapped = unwrap(kind)
     kind = unwrapped.type
     if unwrapped.expected:
@@ -83,7 +86,7 @@ def describe_type(kind: inspect.Type, value: float = -math.inf) -> str:
 
 
 def describe_node(node: Node) -> str:
-    """Return what was found."""
+    """Return a description of a node for `got …` in a message: `a list`, `nothing`, `"text"`."""
     match node:
         case Sequence():
             return "a list"
@@ -97,7 +100,7 @@ def describe_node(node: Node) -> str:
 
 
 def suggest_path(key: str, kind: inspect.StructType) -> Path | None:
-    """Return the path that an unknown key of a block probably means; None if no key is similar."""
+    """Return the path of the known key that an unknown key is most similar to; None if no key is similar."""
     here: dict[str, Path] = {field.encode_name: (field.encode_name,) for field in kind.fields}
     below: dict[str, Path] = {}
     for path in _paths_below(kind):
@@ -112,7 +115,7 @@ def suggest_path(key: str, kind: inspect.StructType) -> Path | None:
 
 
 def _paths_below(kind: inspect.StructType) -> Iterator[Path]:
-    """Yield the paths of all keys in the blocks of a block, by depth, those of `worker` first."""
+    """Yield the paths of all keys in the blocks inside a block, by depth; at each depth, those of `worker` first."""
     level: list[tuple[Path, inspect.StructType]] = [((), kind)]
     while level:
         level = [

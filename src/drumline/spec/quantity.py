@@ -14,14 +14,16 @@ _MOST_SECONDS = 36_500 * 86_400
 _POWERS = {None: 0, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5}
 _MILLISECONDS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, None: 1000}
 
-_UNITS_OF_CLUSTERS = {
+_KUBERNETES_UNITS = {
     "": 1.0,
     **{unit: 1000.0**power for power, unit in enumerate("num", -3)},
     **{unit: 1000.0**power for power, unit in enumerate("kMGTPE", 1)},
     **{f"{unit}i": 1024.0**power for power, unit in enumerate("KMGTPE", 1)},
 }
-# Too few digits for an infinite float.
-_OF_CLUSTERS = re.compile(r"([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?")
+# The number of digits is limited, so that the float is finite.
+_KUBERNETES_QUANTITY = re.compile(
+    r"([0-9]{1,64}(?:\.[0-9]{0,64})?|\.[0-9]{1,64})([numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]{1,2})?"
+)
 
 
 def parse_bytes(text: str) -> int:
@@ -51,7 +53,10 @@ def format_bytes(amount: int) -> str:
 
 
 def parse_seconds(text: str) -> float:
-    """Read `30s`, `5m` or `1h`, a bare number as seconds, to the millisecond; raise ValueError as above."""
+    """Read `30s`, `5m` or `1h`, exact to a millisecond; a number without a unit is in seconds.
+
+    Raise ValueError with what was expected instead.
+    """
     match = re.fullmatch(SECONDS_PATTERN, text)
     if not match:
         raise ValueError("a time such as 30s, 5m or 1h")
@@ -62,7 +67,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_seconds_or_never(text: str) -> float:
-    """Read a time, or `never`, which is infinite; raise ValueError as above."""
+    """Read a time as `parse_seconds` does, or `never`, which is infinite; raise ValueError as `parse_seconds` does."""
     if text == "never":
         return inf
     try:
@@ -81,11 +86,11 @@ def format_seconds(seconds: float) -> str:
 
 def parse_quantity(text: object) -> float | None:
     """Parse a Kubernetes quantity such as `500m` or `16Gi`; None for anything else."""
-    found = _OF_CLUSTERS.fullmatch(text) if isinstance(text, str) else None
+    found = _KUBERNETES_QUANTITY.fullmatch(text) if isinstance(text, str) else None
     if not found:
         return None
     number, unit = float(found[1]), found[2] or ""
-    return number * _UNITS_OF_CLUSTERS[unit] if unit in _UNITS_OF_CLUSTERS else number * 10.0 ** int(unit[1:])
+    return number * _KUBERNETES_UNITS[unit] if unit in _KUBERNETES_UNITS else number * 10.0 ** int(unit[1:])
 
 
 def _billionths(number: str) -> int:

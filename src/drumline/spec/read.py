@@ -1,4 +1,4 @@
-"""Read a Spec from YAML: one pass along the types, which collects every problem with its line.
+"""Read a Spec from YAML: one pass over the document, guided by the types, collects every problem with its line.
 
 Invalid values get their default, so that the rules for the whole spec can report further problems; a result with
 problems must not be planned.
@@ -49,7 +49,7 @@ class ReadResult(Record):
     problems: tuple[Problem, ...]
     lines: Mapping[Path, int]
     invalid: frozenset[Path]
-    # Of a file of another system: the locations of values in it, and what was not carried over.
+    # Only for a file of another system: the locations of values in it, and warnings about differences.
     locations: Mapping[Path, Location] = MappingProxyType({})
     warnings: tuple[Problem, ...] = ()
 
@@ -157,11 +157,12 @@ class _Walk:
         for entry in node.entries:
             key, line, child = entry.key, entry.line, entry.node
             if key not in fields:
-                if not (not path and key.startswith("x-")):  # for anchors, as in compose files
+                # At the top, a key that begins with `x-` may define anchors, as in compose files.
+                if path or not key.startswith("x-"):
                     self.reject_key(kind, key, line, path)
                 continue
             self.lines[(*path, key)] = line
-            # `env:` without a value is what is left when its last line was commented out.
+            # `env:` has no value if all lines below it are commented out.
             if is_null(child) and not fields[key].required and not block.keys_need_values:
                 continue
             value = self.read(fields[key].type, child, (*path, key))
@@ -177,12 +178,13 @@ class _Walk:
     def reject_key(self, kind: inspect.StructType, key: str, line: int, path: Path) -> None:
         meant = suggest_path(key, kind)
         if meant:
-            self.invalid.add((*path, *meant))  # not reported as missing, too
+            self.invalid.add((*path, *meant))  # the similar key is then not reported as missing
             hint = f"did you mean `{format_path(meant)}`?"
         else:
             known = ", ".join(field.encode_name for field in kind.fields)
             hint = f"known here: {known}" if known else "there are no keys here"
-            hint += "; variables go into `env`" if path == ("environment",) else ""  # as compose files have them
+            if path == ("environment",):  # compose files have variables under this key
+                hint += "; variables go into `env`"
         self.add_problem(line, (*path, key), f"unknown key; {hint}")
 
     def read_list(self, kind: inspect.VarTupleType, node: Sequence, path: Path) -> object:
@@ -279,7 +281,7 @@ class _Walk:
 
 
 def _fits(kind: inspect.Type, node: Node) -> bool:
-    """Return whether this kind of node can have this type."""
+    """Return whether a node of this kind (scalar, list, mapping) can have this type."""
     match unwrap(kind).type:
         case inspect.UnionType() as union:
             return any(_fits(member, node) for member in union_members(union))

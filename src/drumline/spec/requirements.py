@@ -1,4 +1,4 @@
-"""Read pip requirements into lines that do not depend on the folder or on local files that may change."""
+"""Read pip requirements into lines that stay valid in any folder, and when requirements files change later."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from drumline.runtime.private import open_regular
 
 MAX_BYTES = 1 << 20  # of all files together
-_FILE_COST = 1 << 10  # in bytes of these: no more than a thousand files are read
-_DEEPEST = 10
+_FILE_COST = 1 << 10  # bytes that are counted for each file beside its size: at most a thousand files are read
+_DEEPEST = 10  # levels of files that include files
 _LARGEST_WHEEL = 1 << 33  # bytes; its digest takes some seconds
 
 # Possessive quantifiers, so that matching takes linear time.
@@ -64,7 +64,7 @@ class _Reader:
     def read_file(self, path: Path, deepest: int) -> Iterator[str]:
         """Return the requirements of a file."""
         if deepest == 0:
-            raise BadRequirement(f"{path} is named by itself, or by too many others")
+            raise BadRequirement(f"{path} includes itself, or is included more than {_DEEPEST} levels deep")
         text = self._read_text(path)
         number = 1
         for line in re.split(r"(?<!\\)\r?\n", text):
@@ -143,7 +143,7 @@ def _local(text: str, directory: Path) -> str:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise BadRequirement(f"{path} cannot be read: {error.strerror}") from None
-    # Named, as uv wants it: `name-1.0-py3-none-any.whl`, `name-1.0.tar.gz`.
+    # With a name, which uv requires: `name-1.0-py3-none-any.whl`, `name-1.0.tar.gz`.
     name = path.name.split("-")[0] if path.suffix == ".whl" else path.name.rpartition("-")[0] or path.stem
     return f"{name} @ {path.as_uri()}#sha256={digest}"
 

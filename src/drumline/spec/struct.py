@@ -1,4 +1,4 @@
-"""The names that are used of msgspec; the only module that imports it."""
+"""The parts of msgspec that drumline uses; no other module imports msgspec."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ from drumline.record import Record
 
 ESCAPE = r"a `\` in double quotes that begins no known escape; use single quotes"
 
-# Patterns for the loaders with and without libyaml. True: report the line where the construct began.
+# Patterns for the messages of the loaders with and without libyaml, whether the line where the construct began is
+# reported (True) or the line of the error, and the explanation.
 _MEANINGS = (
     (r"end of stream.* quoted", True, "the quote that opens here is never closed"),
     (r"',' or '\]'", True, "the `[` here is never closed, or a text inside it needs quotes"),

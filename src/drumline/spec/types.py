@@ -62,7 +62,7 @@ class Resources(Block, frozen=True):
 
 
 class First(Block, frozen=True):
-    """What differs for replica 0 of a role. Its resources and variables are added to the role's."""
+    """Settings of replica 0 of a role. Its resources and variables are added to those of the role."""
 
     run: Run | None = None
     env: dict[Variable, Value] = {}
@@ -76,7 +76,7 @@ class Role(Block, frozen=True):
     replicas: Count = 1
     run: Run | None = None
     env: dict[Variable, Value] = {}
-    resources: Annotated[Resources | None, Meta(description="Instead of the spec's resources, as a whole")] = None
+    resources: Annotated[Resources | None, Meta(description="Replace the spec's resources completely")] = None
     port: Port | Annotated[tuple[Port, ...], Meta(min_length=1, description="One per replica")] | None = None
     first: First = First()
     hosts: Annotated[
@@ -119,7 +119,12 @@ class Data(Block, frozen=True):
 
     short: ClassVar[str | None] = "path"
     path: Path
-    name: Annotated[ParameterName | None, Meta(description="Given as DATA_DIR_NAME; the first is also DATA_DIR")] = None
+    name: Annotated[
+        ParameterName | None,
+        Meta(
+            description="The path is set as DATA_DIR_NAME, with this name in capitals; the first path also as DATA_DIR"
+        ),
+    ] = None
     volume: Annotated[Volume | None, Meta(description="Where the data are in a cluster")] = None
     prepare: Annotated[
         Run | None, Meta(description="Runs once, before any replica; the data appear only when they are complete")
@@ -146,7 +151,9 @@ class Restart(Block, frozen=True):
     lost: Annotated[Budget | None, Meta(description="A host or pod is gone")] = None
     preempted: Annotated[Budget | None, Meta(description="Evicted or preempted, with time to save")] = None
     hang: Annotated[Budget | None, Meta(description="No replica made progress")] = None
-    rendezvous: Annotated[Budget | None, Meta(description="The replicas never found each other")] = None
+    rendezvous: Annotated[Budget | None, Meta(description="The replicas could not connect to each other in time")] = (
+        None
+    )
     out_of_memory: Annotated[Budget, Meta(description="By default not retried")] = 0
     permanent: Annotated[
         tuple[ExitCodes, ...],
@@ -159,10 +166,10 @@ class Timeouts(Block, frozen=True):
     """Time limits."""
 
     start: Annotated[Seconds, Meta(description="Until every replica runs")] = 600.0
-    rendezvous: Annotated[Seconds, Meta(description="Until the replicas have found each other")] = 600.0
+    rendezvous: Annotated[Seconds, Meta(description="Until the replicas are connected to each other")] = 600.0
     grace: Annotated[
         Seconds | None,
-        Meta(description="Between TERM and KILL; 10s, or none for replicas that cannot save without the failed one"),
+        Meta(description="Between TERM and KILL; by default 10s, or 0 for replicas that need the failed one to save"),
     ] = None
     run: Annotated[Seconds | None, Meta(description="For the whole run")] = None
     progress: Annotated[
@@ -183,7 +190,7 @@ class TensorFlow(Block, frozen=True):
     ] = None
     tf_config: Annotated[
         Literal["auto", "always"],
-        Meta(description="auto: not for a single replica, which needs none"),
+        Meta(description="auto: a single replica gets no TF_CONFIG, since it needs none"),
     ] = "auto"
     evaluator_in_cluster: Annotated[
         bool, Meta(description="List the evaluator in TF_CONFIG's cluster, as TensorFlow 1 requires")
@@ -255,11 +262,12 @@ class Spec(Block, frozen=True):
     restart: Restart = Restart()
     timeouts: Timeouts = Timeouts()
     success: Annotated[
-        Success | None, Meta(description="The replicas that decide; by default the chief, else all workers")
+        Success | None,
+        Meta(description="The replicas that decide when the run has finished; by default the chief, else all workers"),
     ] = None
     tensorboard: Annotated[
         bool | None,
-        Meta(description="Beside the run, on loopback; by default, once a tensorflow run has written summaries"),
+        Meta(description="Serve TensorBoard on loopback; by default, once a tensorflow run has written summaries"),
     ] = None
     engine: Engine = Engine()
     warm: Annotated[

@@ -24,7 +24,7 @@ def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     lines = text.replace("\n", "")
     style = None
     if not lines.isprintable():
-        style = '"'  # else the library would not read it back
+        style = '"'  # in another style the library could not read it back
     elif lines != text:
         style = "|"
     elif re.match(r"[-+.]*[0-9]|[yYnN]$", text):

@@ -43,6 +43,7 @@ def bounded(seconds: float = SECONDS) -> Iterator[None]:
 
 
 def _lower(one: int, other: int) -> int:
+    """Return the lower limit; `other` may be RLIM_INFINITY, which is no limit."""
     return one if other == resource.RLIM_INFINITY else min(one, other)
 
 

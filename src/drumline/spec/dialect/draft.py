@@ -20,7 +20,7 @@ _ORDER = (
 
 ROLES = {"chief": "chief", "master": "chief", "worker": "worker", "ps": "ps", "evaluator": "evaluator"}
 NOT_CARRIED = "is not carried over"
-LocatedValue = tuple[object, Location]  # a value and its location in the dialect's file
+LocatedValue = tuple[object, Location]  # a value and its location in the file that is translated
 
 
 class SpecDraft:
@@ -36,7 +36,7 @@ class SpecDraft:
         self._warnings: list[Problem] = []
 
     def put(self, path: Path, value: object, location: Location, note: str = "") -> None:
-        """Set a value of the spec that follows from a location in the file; a note explains why."""
+        """Set a value of the spec; `location` is the place in the file that it comes from, `note` a comment for it."""
         inside = self.values
         for part in path[:-1]:
             inside = inside.setdefault(str(part), {})

@@ -27,7 +27,7 @@ MOST_BITS = 1 << 16  # of a number that an expression computes
 _FILE = "<template>"  # the file name that jinja2 gives to a template without a file
 CLAIMS = ("checkpoint_pvc_name", "pvc_name")  # the older template has the second
 _OTHER_STEPS = ("create_pvc_checkpoint", "create_pvc", "create_volume_inspector")
-_NOT_CONSTANT = object()  # a value that is computed from others
+_NOT_CONSTANT = object()  # the value of an assignment that is computed from other variables
 _LABEL = re.compile(r"[a-z]([a-z0-9-]*[a-z0-9])?")
 
 
@@ -199,7 +199,7 @@ class Template:
                 near = nearest(name, known)
                 hint = f"did you mean `{near}`?" if near else f"the template has: {', '.join(known) or 'none'}"
                 raise InputError(f"-p {item}: the template has no parameter `{name}`", hint=hint)
-            values[name] = _alike(self.parameters[name].value, text, item)
+            values[name] = _typed_as(self.parameters[name].value, text, item)
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
@@ -225,8 +225,8 @@ def _typed(text: str) -> object:
     return int(text) if re.fullmatch(r"-?(0|[1-9][0-9]{0,17})", text) else text
 
 
-def _alike(before: object, text: str, item: str) -> object:
-    """Return a value of the same type as the one in the template."""
+def _typed_as(before: object, text: str, item: str) -> object:
+    """Return the value of `-p NAME=text` with the type of the value in the template, `before`; raise InputError."""
     if isinstance(before, bool):
         if text.lower() not in ("true", "false"):
             raise InputError(f"-p {item}: expected true or false")
@@ -254,6 +254,7 @@ def _line(trace: TracebackType | None) -> int:
 
 
 def _sentence(error: Exception) -> str:
+    """Return a message for an error that jinja2 or the template raised."""
     if isinstance(error, MemoryError):
         return f"takes more than {MEMORY_BYTES >> 20} MB of memory to compute"
     if isinstance(error, RecursionError | SyntaxError):  # jinja2 compiles the template to Python, which may refuse it

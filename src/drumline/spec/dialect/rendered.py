@@ -34,7 +34,7 @@ class Process(Record):
     env: Mapping[str, str]
     gpus: int | None
     claims: tuple[str, ...]
-    unread: tuple[str, ...]  # descriptions of keys that are not read
+    unread: tuple[str, ...]  # descriptions of keys that are not carried over
 
 
 def processes(text: str, source: str) -> list[Process]:

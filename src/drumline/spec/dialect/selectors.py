@@ -23,7 +23,11 @@ _OPERATORS = {
     "controller-name": "tf-operator",
     "training.kubeflow.org/operator-name": "tfjob-controller",
 }
-_OURS = {**dict.fromkeys(_JOBS, PROJECT), **dict.fromkeys(_TYPES, ROLE), **dict.fromkeys(_OPERATORS, MANAGED)}
+_DRUMLINE_LABELS = {
+    **dict.fromkeys(_JOBS, PROJECT),
+    **dict.fromkeys(_TYPES, ROLE),
+    **dict.fromkeys(_OPERATORS, MANAGED),
+}
 _KEY = "labelSelector"
 
 Labels = Mapping[str, str]
@@ -45,12 +49,12 @@ def labels_of_drumline(project: str, role: str) -> dict[str, str]:
     return {PROJECT: project, ROLE: role, MANAGED: "drumline"}
 
 
-def carried(rules: Iterable[TrackedNode], values: Values) -> dict[str, Node]:
-    """Return affinity and topology rules by their key, with drumline's labels."""
+def translate_rules(rules: Iterable[TrackedNode], values: Values) -> dict[str, Node]:
+    """Return affinity and topology rules by their key, with drumline's labels instead of the operator's."""
     return {str(part.location.path[-1]): _translated(part.node, values) for part in rules}
 
 
-def lost(
+def find_lost_selectors(
     rules: Iterable[TrackedNode], of_job: Mapping[str, Labels], of_run: Mapping[str, Labels], values: Values
 ) -> Iterator[tuple[Location, str]]:
     """Yield a warning for every selector that selects pods of other roles in the run than in the job."""
@@ -164,22 +168,22 @@ def _translated_selector(node: Node, values: Values) -> Node:
 
 
 def _label(entry: Entry, values: Values) -> Entry:
-    if entry.key not in _OURS or not isinstance(entry.node, Scalar):
+    if entry.key not in _DRUMLINE_LABELS or not isinstance(entry.node, Scalar):
         return entry
-    return entry.replace(key=_OURS[entry.key], node=_value(entry.key, entry.node, values))
+    return entry.replace(key=_DRUMLINE_LABELS[entry.key], node=_value(entry.key, entry.node, values))
 
 
 def _expression(node: Node, values: Values) -> Node:
     if not isinstance(node, MappingNode):
         return node
     key = next((each.node.text for each in node.entries if each.key == "key" and isinstance(each.node, Scalar)), "")
-    if key not in _OURS:
+    if key not in _DRUMLINE_LABELS:
         return node
     changed = []
     for each in node.entries:
         inside = each.node
         if each.key == "key":
-            inside = Scalar(_OURS[key], plain=False, line=each.node.line)
+            inside = Scalar(_DRUMLINE_LABELS[key], plain=False, line=each.node.line)
         elif each.key == "values" and isinstance(inside, Sequence):
             items = (_value(key, item, values) if isinstance(item, Scalar) else item for item in inside.items)
             inside = inside.replace(items=tuple(items))

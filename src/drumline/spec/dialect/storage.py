@@ -14,7 +14,7 @@ _CLAIM = "persistentVolumeClaim"
 
 
 class Storage:
-    """The claims by name, and the Job that prepares data."""
+    """The claims of a file by name, and the Job that prepares data."""
 
     def __init__(self, draft: SpecDraft, objects: Sequence[tuple[TrackedNode, str]]) -> None:
         self._draft = draft
@@ -42,7 +42,7 @@ class Storage:
         return self._job is not None
 
     def mounts_of(self, pods: Sequence[Pod]) -> set[tuple[str, str]]:
-        """Set the data and the output; return the claims of these, each with its mount path."""
+        """Set `data` and `output` of the spec; return the claims that they use, each with its mount path."""
         mounts = {(mount.claim, mount.path): mount for pod in pods for mount in pod.mounts if mount.plain}
         taken: set[tuple[str, str]] = set()
         if self._job and (made := self._prepare(self._job)):

@@ -132,7 +132,7 @@ class _Translation:
             self.draft.put_by_role(key, {role: each.get(key) for role, each in values.items()})
 
     def run(self, replicas: Sequence[Process], location: Location) -> object:
-        """Return the command of a role; add a problem if it is that of the image."""
+        """Return the command of a role; add a problem if the pod has no command, since then that of the image runs."""
         if not replicas[0].argv or replicas[0].argv[0].startswith("-"):
             self.draft.add_problem(
                 location, f"{replicas[0].role} has no `command`, only that of its image: add one to the template"

@@ -22,7 +22,8 @@ _VERSIONS = (
     *("tensorflow.org/v1alpha1", "mlkube.io/v1beta1"),
 )
 _KINDS = ("TFJob", "TfJob")
-_OF_THE_SERVER = (
+# Keys of `metadata` that the API server sets.
+_SERVER_KEYS = (
     "creationTimestamp",
     "generation",
     "managedFields",
@@ -106,7 +107,7 @@ class _Translation:
         if namespace := metadata.read("namespace"):
             self.draft.put(("engine", "kubernetes", "namespace"), namespace.text(), namespace.location)
         self.labels(metadata)
-        for key in _OF_THE_SERVER:
+        for key in _SERVER_KEYS:
             metadata.read(key)
         warn_unread(self.draft, metadata)
 
@@ -198,7 +199,7 @@ class _Translation:
         taken = self.storage.mounts_of([member.pod for member in members.values()])
         patches: dict[str, Json] = {}
         for role, member in members.items():
-            patch = {**member.pod.patch, **selectors.carried(member.pod.scheduling, self.values(members))}
+            patch = {**member.pod.patch, **selectors.translate_rules(member.pod.scheduling, self.values(members))}
             for mount in member.pod.mounts:
                 if (mount.claim, mount.path) in taken:
                     patch = without_mount(patch, mount)
@@ -229,7 +230,9 @@ class _Translation:
         of_job = {role: _labels(each) | selectors.labels_of_operator(job, each.name) for role, each in members.items()}
         of_run = {role: own | selectors.labels_of_drumline(project, role) for role in members}
         for member in members.values():
-            for location, message in selectors.lost(member.pod.scheduling, of_job, of_run, self.values(members)):
+            for location, message in selectors.find_lost_selectors(
+                member.pod.scheduling, of_job, of_run, self.values(members)
+            ):
                 self.draft.warn(location, message)
 
     def values(self, members: Mapping[str, Member]) -> selectors.Values:

@@ -1,4 +1,4 @@
-"""Read Kubernetes objects key by key; keys that were never read can be listed with their lines."""
+"""Read Kubernetes objects key by key, and list the keys that were not read, with their lines."""
 
 from __future__ import annotations
 

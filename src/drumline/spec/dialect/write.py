@@ -43,7 +43,7 @@ def _header(draft: SpecDraft) -> list[str]:
 
 
 def _comment(text: str, indent: str = "", hang: str = "") -> list[str]:
-    # A line break in the text must not end the comment.
+    # `printable` escapes line breaks, which would end the comment.
     wrapped = textwrap.wrap(
         printable(text),
         _WIDTH - len(indent),
