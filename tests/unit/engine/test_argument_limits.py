@@ -1,4 +1,4 @@
-"""What Linux can pass to a process."""
+"""Arguments and variables that Linux cannot pass to a process are found."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_length_is_counted_in_bytes() -> None:
     assert len(list(too_long_arguments(launches_with(A="ü" * 65_536)))) == 1
 
 
-def test_a_word_of_the_command_may_be_too_long_as_well() -> None:
+def test_an_argument_of_the_command_may_be_too_long_too() -> None:
     (launch, _) = launches_with()
     for length, count in ((LONGEST, 0), (LONGEST + 1, 1)):
         replica = launch.replica.replace(argv=("python", "x" * length))
@@ -39,7 +39,7 @@ def test_a_word_of_the_command_may_be_too_long_as_well() -> None:
         ] * count
 
 
-def test_a_cluster_that_many_replicas_share_is_measured_with_the_rest_of_its_variable() -> None:
+def test_a_shared_cluster_is_counted_with_the_whole_variable_that_has_it() -> None:
     plan = plan_of("roles: {worker: 3000}")
     placement = {name: place.replace(host="h" * 60) for name, place in placement_of(plan).items()}
     (problem,) = too_long_arguments(bind(plan, placement))

@@ -1,4 +1,4 @@
-"""Events are read in their order, all that are there at once."""
+"""Events are read in their order, all queued ones at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.run.event import EngineWarned, Event
 FIRST, SECOND, THIRD = (EngineWarned(0, text) for text in ("first", "second", "third"))
 
 
-def test_events_that_are_there_are_read_before_anything_else_happens() -> None:
+def test_queued_events_are_read_before_other_tasks_run() -> None:
     async def read() -> list[Event | str]:
         events, read = EventQueue(), list[Event | str]()
         events.put(FIRST)
@@ -25,7 +25,7 @@ def test_events_that_are_there_are_read_before_anything_else_happens() -> None:
     assert asyncio.run(read()) == [FIRST, SECOND, "something else"]
 
 
-def test_joining_waits_until_the_reader_has_dealt_with_all_events() -> None:
+def test_joining_waits_until_the_reader_has_handled_all_events() -> None:
     async def join() -> list[Event]:
         events, dealt = EventQueue(), list[Event]()
 
@@ -44,7 +44,7 @@ def test_joining_waits_until_the_reader_has_dealt_with_all_events() -> None:
     assert asyncio.run(join()) == [FIRST, SECOND, THIRD]
 
 
-def test_without_events_joining_waits_for_nothing() -> None:
+def test_joining_returns_at_once_without_events() -> None:
     asyncio.run(EventQueue().join())
 
 

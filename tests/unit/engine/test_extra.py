@@ -1,4 +1,4 @@
-"""An engine without a library that it needs says how to install it."""
+"""The error of an engine without a library that it needs has the command that installs it."""
 
 from __future__ import annotations
 

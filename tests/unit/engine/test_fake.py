@@ -1,4 +1,4 @@
-"""Fake replicas: the events of a behavior, with any steps of time and after a resume."""
+"""Fake replicas: the events of their behavior, also in another session that resumes them."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ STARTED = ReplicaStarted(FIRST, 0)
     ],
     ids=str,
 )
-def test_an_act_is_a_command_and_back(act: FakeBehavior) -> None:
+def test_a_behavior_is_unchanged_after_it_was_written_as_a_command_and_read(act: FakeBehavior) -> None:
     assert behaviors_of(command_of(act, ENDLESS)) == (act, ENDLESS)
 
 
 @pytest.mark.parametrize("words", [[], ["{"], ["[]"], ['{"exits": 3}'], ['{"after_seconds": "1"}']])
-def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
+def test_a_behavior_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path) -> None:
     plan = gang("worker")
     recorded = RecordedSession(tmp_path)
     with pytest.raises(EngineError, match=r"the behavior of worker\.0 cannot be read: "):
@@ -90,7 +90,7 @@ def test_an_act_that_cannot_be_read_is_refused(words: list[str], tmp_path: Path)
     assert recorded.reported == []
 
 
-def test_any_other_command_is_printed_and_succeeds(tmp_path: Path) -> None:
+def test_a_command_without_a_behavior_is_printed_and_succeeds(tmp_path: Path) -> None:
     plan = gang("worker")
     recorded = RecordedSession(tmp_path)
     recorded.start(plan.replace(replicas=(plan.replicas[0].replace(argv=("echo", "$HOME", "it's")),)))
@@ -117,7 +117,7 @@ def test_a_replica_that_has_ended_writes_no_more(tmp_path: Path) -> None:
     assert recorded.log() == "one\n"
 
 
-def test_a_start_may_be_late_and_times_count_from_it(tmp_path: Path) -> None:
+def test_times_of_a_behavior_count_from_a_delayed_start(tmp_path: Path) -> None:
     recorded = RecordedSession(tmp_path)
     recorded.start(plan_with(FakeBehavior((LogLine("up"),), after_seconds=5.0, starts_after_seconds=60.0)))
     assert (recorded.reported, recorded.log()) == ([], "")
@@ -149,7 +149,7 @@ def test_a_replica_that_is_stopped_before_its_start_never_starts(tmp_path: Path,
     ],
     ids=str,
 )
-def test_a_replica_that_is_stopped_ends_as_its_behavior_says_or_when_the_grace_is_over(
+def test_a_replica_that_is_stopped_ends_by_its_behavior_or_after_the_grace(
     tmp_path: Path, act: FakeBehavior, exit_: Exit, at_seconds: float
 ) -> None:
     recorded = RecordedSession(tmp_path)
@@ -187,7 +187,7 @@ def test_an_end_is_reported_in_full_to_a_later_supervisor(tmp_path: Path, exit_:
         assert recorded.reported == [STARTED, ended(exit_, 1000.0)]
 
 
-def test_a_term_that_an_earlier_engine_sent_was_sent(tmp_path: Path) -> None:
+def test_a_term_of_an_earlier_session_still_ends_the_replica(tmp_path: Path) -> None:
     first = RecordedSession(tmp_path)
     first.start(plan_with(ENDLESS.replace(after_term_seconds=60.0)))
     first.stop(grace_seconds=HOUR)
@@ -222,7 +222,7 @@ def test_a_trace_with_an_incomplete_first_line_has_not_started(tmp_path: Path) -
     assert (third.log(), trace.read_bytes()) == ("anew\n", whole)
 
 
-def test_it_is_found_by_its_name_and_not_listed(tmp_path: Path) -> None:
+def test_the_fake_engine_is_found_by_its_name_and_not_listed(tmp_path: Path) -> None:
     assert isinstance(open_engine("fake", Site(tmp_path, tmp_path, 1)), FakeEngine)
     with pytest.raises(EngineError) as refused:
         open_engine("slurm", Site(tmp_path, tmp_path, 1))
@@ -271,13 +271,13 @@ def test_a_run_of_days_takes_no_real_time(tmp_path: Path) -> None:
     assert records[-1].since_boot - records[0].since_boot > 4 * day
 
 
-def test_a_replica_that_does_not_start_in_time_is_given_up(tmp_path: Path) -> None:
+def test_a_run_fails_if_a_replica_does_not_start_in_time(tmp_path: Path) -> None:
     supervisor = supervise_to_end(plan_with(FakeBehavior(starts_after_seconds=HOUR), text="worker start=600"), tmp_path)
     assert supervisor.ending
     assert supervisor.ending.reason == "StartTimeout"
 
 
-def test_a_run_is_held_to_its_time_limit(tmp_path: Path) -> None:
+def test_a_run_is_stopped_at_its_time_limit(tmp_path: Path) -> None:
     supervisor = supervise_to_end(plan_with(ENDLESS, text="worker*3 run=7200"), tmp_path)
     assert supervisor.ending
     assert supervisor.ending.reason == "TimeLimit"

@@ -1,4 +1,4 @@
-"""Which Python `python` means: that of the shell that launches, else drumline's own."""
+"""The Python that `python` means for a run: that of the shell that launches, else drumline's own."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_python_first_on_path_that_is_not_the_systems_is_preferred(machine: Ma
     assert found.path == other
 
 
-def test_called_by_its_path_with_no_environment_active_drumline_uses_its_own_python(machine: Machine) -> None:
+def test_without_an_environment_a_drumline_called_by_its_path_uses_its_own_python(machine: Machine) -> None:
     own = machine.python("tool", environment=True)
     machine.python("base")
     machine.python("pyenv/shims")
@@ -87,7 +87,7 @@ def test_called_by_its_path_with_no_environment_active_drumline_uses_its_own_pyt
     assert find(machine, "/usr/bin", own=own, VIRTUAL_ENV="/gone", CONDA_PREFIX="") == expected
 
 
-def test_called_by_its_name_with_no_environment_active_python_is_that_of_the_shell(machine: Machine) -> None:
+def test_without_an_environment_a_drumline_called_by_its_name_uses_the_python_of_the_shell(machine: Machine) -> None:
     own, base = machine.python("tool", environment=True), machine.python("base")
     program = machine.root / "tool" / "bin" / "drumline"
     program.write_text("")
@@ -138,7 +138,7 @@ def test_a_program_that_cannot_be_read_is_no_script_that_starts_drumlines_own_py
     assert find(machine, machine.path("other"), own=own).path == other
 
 
-def test_what_uv_tool_run_puts_in_front_of_path_is_not_what_the_shell_means(machine: Machine) -> None:
+def test_the_folder_that_uv_tool_run_adds_to_path_is_ignored(machine: Machine) -> None:
     own, venv = machine.python("tool", environment=True), machine.python("venv", environment=True)
     path = machine.path("tool", "venv")
     assert find(machine, path, own=own, UV="/usr/bin/uv").path == venv
@@ -147,7 +147,7 @@ def test_what_uv_tool_run_puts_in_front_of_path_is_not_what_the_shell_means(mach
     assert find(machine, path, own=own).path == own
 
 
-def test_whether_a_python_has_drumline_is_told_by_its_folders(machine: Machine) -> None:
+def test_a_python_has_drumline_if_one_of_its_folders_has_it(machine: Machine) -> None:
     python = Interpreter(machine.python("venv"), "")
     assert not has_drumline(python, {})
     sources = machine.root / "src"
@@ -159,7 +159,7 @@ def test_whether_a_python_has_drumline_is_told_by_its_folders(machine: Machine) 
 
 
 def is_required(interpreter: Interpreter, *commands: tuple[str, ...]) -> bool:
-    """Whether a run with these commands is refused because this Python is gone."""
+    """Return whether a run with these commands is refused because this Python does not exist."""
     try:
         require_interpreter(interpreter, commands)
     except InputError as error:
@@ -167,7 +167,7 @@ def is_required(interpreter: Interpreter, *commands: tuple[str, ...]) -> bool:
     return False
 
 
-def test_a_python_that_is_gone_is_required_by_a_command_that_is_looked_up(tmp_path: Path) -> None:
+def test_a_missing_python_is_an_error_for_a_command_without_an_absolute_path(tmp_path: Path) -> None:
     gone = Interpreter(str(tmp_path / "bin" / "python"), "it was active")
     assert is_required(gone, ("python", "/train.py"))
     assert is_required(gone, ("/bin/sh", "x"), ("python",))
@@ -175,7 +175,7 @@ def test_a_python_that_is_gone_is_required_by_a_command_that_is_looked_up(tmp_pa
     assert not is_required(Interpreter(sys.executable, "it is here"), ("python", "train.py"))
 
 
-def test_a_python_below_a_file_is_gone_and_one_with_too_long_a_name_is_not_known_to_be(tmp_path: Path) -> None:
+def test_a_python_below_a_file_is_missing_and_one_with_too_long_a_name_is_not(tmp_path: Path) -> None:
     (tmp_path / "bin").touch()
     assert is_required(Interpreter(str(tmp_path / "bin" / "python"), ""), ("python",))
     assert not is_required(Interpreter(str(tmp_path / ("x" * 300)), ""), ("python",))

@@ -1,4 +1,4 @@
-"""What a machine has to give, found in the files of made-up machines."""
+"""The resources of a machine, found in the files of simulated machines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 
 def machine(root: Path, files: dict[str, str]) -> Path:
-    """A machine of 8 GiB with these files."""
+    """Return the root folder of a machine of 8 GiB with these files."""
     for name, text in {"proc/meminfo": "MemTotal:        8388608 kB\nMemFree: 1 kB\n", **files}.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -50,14 +50,14 @@ def machine(root: Path, files: dict[str, str]) -> Path:
         ),
     ],
 )
-def test_cores_and_memory_are_the_machines_or_less_where_a_control_group_says_so(
+def test_cores_and_memory_are_those_of_the_machine_within_the_limits_of_its_cgroup(
     tmp_path: Path, files: dict[str, str], cpus: float, memory: int
 ) -> None:
     found = find_capacity(4, {}, root=machine(tmp_path, files))
     assert (found.cpus, found.memory_bytes, found.gpus) == (cpus, memory, ())
 
 
-def test_this_machine_has_something_to_give() -> None:
+def test_this_machine_has_cores_and_memory() -> None:
     found = find_capacity(2, {})
     assert 0 < found.cpus <= 2
     assert found.memory_bytes > 1 << 20
@@ -82,7 +82,7 @@ def test_this_machine_has_something_to_give() -> None:
         ("", {"DRUMLINE_GPUS": "0,1,2", "CUDA_VISIBLE_DEVICES": "2,1"}, "2 1"),
     ],
 )
-def test_gpus_are_those_of_the_machine_that_the_launching_process_may_see(
+def test_gpus_are_those_that_the_launching_process_can_see(
     tmp_path: Path, nodes: str, environ: dict[str, str], expected: str
 ) -> None:
     root = machine(tmp_path, {f"dev/{name}": "" for name in nodes.split()})

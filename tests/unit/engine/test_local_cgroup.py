@@ -1,4 +1,4 @@
-"""Memory cgroups in folders like those of the kernel: versions 1 and 2, own groups and others."""
+"""Memory cgroups of versions 1 and 2, in folders like those of the kernel."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def delegated(path: Path, *, enabled: str = "") -> Path:
     )
 
 
-def test_version_1_is_our_own_group_below_its_mount(tmp_path: Path) -> None:
+def test_version_1_uses_the_cgroup_of_this_process_below_its_mount(tmp_path: Path) -> None:
     own = group(tmp_path / "with blank" / "anna" / "shell")
     mounts = (
         mount("tmpfs", tmp_path)
@@ -112,7 +112,7 @@ def test_a_process_that_was_moved_aside_uses_the_group_above(tmp_path: Path) -> 
     assert (own / ASIDE / "cgroup.subtree_control").read_text() == ""
 
 
-def test_a_group_that_has_limited_ones_below_it_is_used_as_it_is(tmp_path: Path) -> None:
+def test_a_cgroup_with_limited_ones_below_it_is_used_unchanged(tmp_path: Path) -> None:
     own = delegated(tmp_path / "own", enabled="memory\n")
     assert prepare(own, privileged=True) == own
     assert not (own / ASIDE).exists()
@@ -128,7 +128,7 @@ def test_root_uses_only_delegated_cgroups(tmp_path: Path) -> None:
     assert (own / "cgroup.subtree_control").read_text() == ""
 
 
-def test_root_takes_a_group_that_systemd_marked(tmp_path: Path) -> None:
+def test_root_uses_a_cgroup_that_systemd_has_delegated(tmp_path: Path) -> None:
     own = delegated(tmp_path / "run-1.scope")
     group(own / ASIDE, {"cgroup.procs": ""})
     try:
@@ -175,14 +175,14 @@ def test_a_limit_of_version_2_allows_no_swap_and_ends_the_whole_group(tmp_path: 
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_kernel_that_does_not_count_swap_limits_the_rest(version: int, tmp_path: Path) -> None:
+def test_without_swap_accounting_only_memory_is_limited(version: int, tmp_path: Path) -> None:
     name = {1: "memory.limit_in_bytes", 2: "memory.max"}[version]
     made = group(tmp_path / "made", {name: ""})
     limit_group(made, version, 4096)
     assert {path.name: path.read_text() for path in made.iterdir()} == {name: "4096"}
 
 
-def test_members_are_those_of_the_groups_below_too(tmp_path: Path) -> None:
+def test_members_include_those_of_the_cgroups_below(tmp_path: Path) -> None:
     made = group(tmp_path / "made", {"cgroup.procs": "12\n7\n"})
     group(made / "below" / "further", {"cgroup.procs": "9\n0\n"})
     assert members(made) == {7, 9, 12}

@@ -1,4 +1,4 @@
-"""Which run may begin, and the reason for which another one waits."""
+"""The order in which runs begin, and the reason for which a run waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A replica's environment: that of the launching process, overridden by its launch."""
+"""The environment of a replica is that of the launching process, overridden by its launch."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_secret_has_the_value_of_the_launching_environment() -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"MINE": ""}])
-def test_a_secret_that_is_not_there_is_refused(environ: dict[str, str]) -> None:
+def test_a_secret_that_is_not_set_is_refused(environ: dict[str, str]) -> None:
     with pytest.raises(EngineError) as refused:
         complete_environment(launch_of("env: {TOKEN: {from: MINE}}"), environ)
     assert refused.value.message == "worker.0 needs the secret TOKEN from the variable MINE, which is not set"

@@ -1,4 +1,4 @@
-"""Which networks can be cut in a drill on this machine."""
+"""A drill on this machine can cut only private networks."""
 
 from __future__ import annotations
 

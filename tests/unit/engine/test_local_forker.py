@@ -93,7 +93,7 @@ def test_a_keeper_runs_its_command_and_is_named_by_the_answer(bench: Bench) -> N
     assert (bench.folder / "first.log").read_text() == "said\n"
 
 
-def test_one_process_with_one_thread_forks_all_and_reads_no_order_itself(bench: Bench) -> None:
+def test_the_fork_server_stays_one_process_with_one_thread_and_no_open_order(bench: Bench) -> None:
     bench.fork("first", "true")
     pid = bench.pid
     bench.fork("second", "true", SECRET="a secret")
@@ -105,7 +105,7 @@ def test_one_process_with_one_thread_forks_all_and_reads_no_order_itself(bench: 
         assert bench.wait_over(name) == 0
 
 
-def test_it_has_none_of_the_variables_that_may_be_secrets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fork_server_has_no_variables_that_may_be_secrets(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("API_KEY", "a secret")
     bench.fork("first", "true")
     assert b"a secret" not in Path(f"/proc/{bench.pid}/environ").read_bytes()
@@ -124,7 +124,7 @@ def test_an_order_may_be_longer_than_a_file_may_be(bench: Bench) -> None:
     assert bench.wait_over("first") == 100
 
 
-def test_it_and_its_keepers_are_told_apart_by_their_names(bench: Bench) -> None:
+def test_the_fork_server_and_its_keepers_have_different_names(bench: Bench) -> None:
     keeper = bench.fork("first", "sh", "-c", "until [ -e go ]; do sleep 0.05; done")
     wait_until(lambda: read_trace(bench.folder / "first").pid)
     names = [Path(f"/proc/{pid}/comm").read_text().strip() for pid in (bench.pid, keeper)]
@@ -156,7 +156,7 @@ def test_an_order_to_a_fork_server_that_is_killed_meanwhile_is_lost_and_keeps_no
     assert read_trace(bench.folder / "second").keeper is None
 
 
-def test_it_ends_when_its_supervisor_has_closed_the_connection(bench: Bench) -> None:
+def test_the_fork_server_ends_when_its_supervisor_closes_the_connection(bench: Bench) -> None:
     keeper = bench.fork("first", "sleep", "1000")
     pid = bench.pid
     assert bench.server._connection

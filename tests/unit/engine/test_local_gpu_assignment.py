@@ -16,7 +16,7 @@ from scaffold.plans import plan_of
 
 
 def gpus(text: str, machine: str, own: str = "", taken: str = "") -> str:
-    """`chief.0=0,1 worker.0=` and so on; a replica of which nothing is said is left out."""
+    """Return an assignment as `chief.0=0,1 worker.0=`; a replica without one is left out."""
     division = assign_gpus(plan_of(text), tuple(machine), tuple(own), frozenset(taken))
     return " ".join(f"{name}={','.join(several)}" for name, several in sorted(division.gpus.items()))
 
@@ -81,7 +81,7 @@ def test_unexpected_assignments_are_warned_of(
 
 
 def envs(text: str, machine: str, tmp_path: Path) -> dict[str, dict[str, LaunchValue]]:
-    """Every replica's variables on a machine with these GPUs."""
+    """Return the variables of every replica on a machine with these GPUs."""
     plan = plan_of(text)
     engine = open_engine("local", Site(tmp_path, tmp_path / "home", 8, capacity=Capacity(8, 1 << 40, tuple(machine))))
     placement = asyncio.run(engine.place(plan))
@@ -104,12 +104,12 @@ def test_memory_grows_where_gpus_are_shared(tmp_path: Path) -> None:
     assert {each["XLA_PYTHON_CLIENT_PREALLOCATE"] for each in jax.values()} == {"false"}
 
 
-def test_a_machine_without_gpus_says_nothing_of_them_unless_the_spec_does(tmp_path: Path) -> None:
+def test_without_gpus_no_variable_is_set_unless_the_spec_requests_none(tmp_path: Path) -> None:
     assert seen(envs("roles: {worker: 1}", "", tmp_path)["worker.0"]) == (None, None)
     assert seen(envs("resources: {gpus: 0}", "", tmp_path)["worker.0"]) == ("", None)
 
 
-def test_a_users_own_choice_of_gpus_stands(tmp_path: Path) -> None:
+def test_the_gpus_in_a_variable_of_the_spec_are_not_changed(tmp_path: Path) -> None:
     env = envs("framework: jax\nroles: {worker: 2}\nenv: {CUDA_VISIBLE_DEVICES: '1'}", "0123", tmp_path)
     assert {each["CUDA_VISIBLE_DEVICES"] for each in env.values()} == {"1"}
     assert not any("JAX_LOCAL_DEVICE_IDS" in each for each in env.values())
@@ -117,7 +117,7 @@ def test_a_users_own_choice_of_gpus_stands(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("machine", ["", "0", "01", "0123", "01234567"])
 @pytest.mark.parametrize("asked", ["", "resources: {gpus: 0}", "resources: {gpus: 1}", "resources: {gpus: 2}"])
-def test_a_local_rank_of_torch_fits_what_the_replica_sees(tmp_path: Path, machine: str, asked: str) -> None:
+def test_the_local_rank_of_torch_is_below_the_number_of_visible_gpus(tmp_path: Path, machine: str, asked: str) -> None:
     for env in envs(f"framework: torch\nroles: {{chief: 1, worker: 3}}\n{asked}", machine, tmp_path).values():
         several = str(env.get("CUDA_VISIBLE_DEVICES", "")).split(",")
         assert int(str(env["LOCAL_RANK"])) in range(len(several))

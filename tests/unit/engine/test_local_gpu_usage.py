@@ -37,7 +37,7 @@ def usages(
 FIRST, SECOND = GpuReplica(frozenset({10, 11}), None), GpuReplica(frozenset({20}), None)
 
 
-def test_replicas_that_share_a_gpu_have_what_their_own_processes_use() -> None:
+def test_replicas_that_share_a_gpu_have_the_usage_of_their_own_processes() -> None:
     shared = device(memory={10: GIB, 11: GIB, 20: 3 * GIB}, shares={10: 0.2, 20: 0.7})
     assert usages([shared], FIRST, SECOND) == [
         GpuUsage(0.2, 2 * GIB, 80 * GIB, 1),
@@ -75,16 +75,16 @@ def test_a_replica_has_only_the_gpus_that_it_can_see() -> None:
         ("NoDevFiles", []),
     ],
 )
-def test_cuda_shows_the_devices_that_are_named_up_to_the_first_that_is_not_there(
-    visible: str | None, numbers: list[int]
-) -> None:
+def test_visible_devices_end_before_the_first_that_does_not_exist(visible: str | None, numbers: list[int]) -> None:
     three = [device(0), device(1), device(2)]
     assert [each.number for each in visible_devices(three, visible)] == numbers
     assert sees_any(visible) or not numbers
 
 
 @pytest.mark.parametrize("memory", [None, {}, {70001: GIB}], ids=["not counted", "none named", "other numbers"])
-def test_without_usage_by_process_a_replica_alone_on_a_gpu_has_all_of_it(memory: dict[int, int] | None) -> None:
+def test_without_usage_by_process_a_replica_alone_on_a_gpu_has_the_usage_of_the_gpu(
+    memory: dict[int, int] | None,
+) -> None:
     unclear = device(memory=memory, shares=None)
     assert usages([unclear], FIRST) == [GpuUsage(0.9, 10 * GIB, 80 * GIB, 1, is_whole=True)]
     assert usages([unclear], FIRST, SECOND) == [GpuUsage(None, None, 80 * GIB, 1)] * 2
@@ -97,7 +97,7 @@ def test_no_use_of_a_gpu_is_reported_in_the_initial_pid_namespace() -> None:
     assert usages([taken], FIRST, SECOND, pids={10, 20, 30}) == [GpuUsage(0.0, 0, 80 * GIB, 1)] * 2
 
 
-def test_a_gpu_that_counts_memory_but_no_time_by_process_says_how_busy_it_is_as_a_whole() -> None:
+def test_a_gpu_without_busy_time_by_process_reports_its_total_busy_time() -> None:
     old = device(memory={10: GIB}, shares=None)
     assert usages([old], FIRST) == [GpuUsage(0.9, GIB, 80 * GIB, 1, is_whole=True)]
     assert usages([old], FIRST, SECOND, pids={10, 20}) == [
@@ -127,7 +127,7 @@ def open_reader():
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have modules in the place of NVML where the child finds them."""
+    """Put modules that replace NVML where the child process imports them."""
     for name, text in (("made_up", MADE_UP), ("no_nvml", NONE), ("hanging", HANGING)):
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -160,7 +160,7 @@ def test_a_child_reads_the_gpus_and_ends_when_its_connection_is_closed() -> None
 
 
 @pytest.mark.usefixtures("modules")
-def test_where_nvml_cannot_be_opened_nothing_is_known_and_no_child_is_left() -> None:
+def test_without_nvml_there_is_no_usage_and_no_child_process() -> None:
     before = children(set())
     loop = SteppedLoop()
     poller = GpuPoller(loop, "no_nvml")
@@ -189,7 +189,7 @@ def test_a_hung_nvml_blocks_nothing(tmp_path: Path) -> None:
     loop.close()
 
 
-def test_devices_read_back_as_they_were_sent() -> None:
+def test_devices_are_unchanged_after_they_were_sent_and_read() -> None:
     sent = device(0, memory={7: 5}, shares=None)
     assert parse_devices(json.dumps([to_dict(sent)]).encode()) == [sent]
 
@@ -202,7 +202,7 @@ class MadeUpError(Exception):
 
 
 class MadeUpNvml:
-    """Two devices: one that tells everything, and one that tells next to nothing."""
+    """Two devices: one that supports all values, and one that supports almost none."""
 
     NVMLError = MadeUpError
     NVML_ERROR_NOT_FOUND = 6
@@ -244,7 +244,7 @@ class MadeUpNvml:
             raise MadeUpError(3)  # not supported
 
 
-def test_a_device_is_read_as_far_as_it_tells() -> None:
+def test_values_that_a_device_does_not_support_are_left_out() -> None:
     nvml = MadeUpNvml(lambda: [SimpleNamespace(pid=7, smUtil=share) for share in (20, 40)])
     first, second = _Reader(nvml).read()
     assert first == device(0, memory={7: GIB, 8: None}, shares={7: 0.3})

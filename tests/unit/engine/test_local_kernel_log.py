@@ -26,7 +26,7 @@ OLDER = "3,900,36207869592,-;Out of memory: Kill process 4344 (python) score 912
         (OLDER, "out of memory: the machine has no more"),
     ],
 )
-def test_the_victim_is_named_by_its_number_and_its_time(log: str, words: str) -> None:
+def test_a_killed_process_is_found_by_its_pid_and_time(log: str, words: str) -> None:
     records = log.splitlines()
     assert find_oom_kill(records, 4344, 36207.9) == words
     assert find_oom_kill(records, 4344, 36307.9) == ""  # another, that had its number before

@@ -1,4 +1,4 @@
-"""The bytes of what is asked of the kernel; what comes of it is in tests/integration/local/test_joining.py."""
+"""The bytes of netlink requests; tests/integration/local/test_joining.py sends them to the kernel."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drumline.engine.local.netlink import attribute
         (b"hub.0\0", "0a00 0300 6875622e 30000000"),
     ],
 )
-def test_an_attribute_has_its_own_length_and_is_filled_up_to_four_bytes(value: bytes, expected: str) -> None:
+def test_a_netlink_attribute_has_its_length_and_is_padded_to_four_bytes(value: bytes, expected: str) -> None:
     little = bytes.fromhex(expected)
     assert attribute(3, value) == little
     assert len(attribute(3, attribute(1, value))) == len(little) + 4

@@ -1,4 +1,4 @@
-"""The pass over /proc: a made-up one for every shape, and the real one for ourselves."""
+"""Processes are read from a simulated /proc, and this process from the real one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def proc(tmp_path: Path) -> Proc:
     return Proc(tmp_path)
 
 
-def test_a_process_is_what_the_kernel_says_whatever_it_is_called(proc: Proc) -> None:
+def test_a_process_with_any_name_is_read_correctly(proc: Proc) -> None:
     for pid, name in ((7, "a) S 1 (b"), (8, "(("), (9, "x y\nz")):
         proc.add(pid, 1, name=name)
     for stat in read_stats(str(proc.path)).values():
@@ -60,7 +60,7 @@ def test_a_tree_has_all_descendants_the_oldest_child_first(proc: Proc) -> None:
     assert found[99] == []
 
 
-def test_our_own_numbers_are_the_kernels() -> None:
+def test_values_of_this_process_are_those_of_the_kernel() -> None:
     me = read_stats()[os.getpid()]
     assert me.parent == os.getppid()
     exact, resident = proportional_bytes(me.pid), me.resident_pages * os.sysconf("SC_PAGESIZE")
@@ -70,7 +70,7 @@ def test_our_own_numbers_are_the_kernels() -> None:
     assert variable_of(me.pid, "NO_SUCH_VARIABLE") is None
 
 
-def test_of_a_process_that_is_gone_nothing_is_known(proc: Proc) -> None:
+def test_a_process_that_has_ended_has_no_values(proc: Proc) -> None:
     assert proportional_bytes(5, str(proc.path)) is None
     assert variable_of(5, "PATH", str(proc.path)) is None
 
@@ -107,9 +107,7 @@ MACHINE = {"proc/meminfo": "MemTotal:       1000 kB\nMemFree: 1 kB\n"}
     ],
     ids=["machine", "group", "group above", "version 1", "container", "outside"],
 )
-def test_the_memory_there_is_for_us_is_the_least_of_all_limits(
-    files: dict[str, str], expected: int, tmp_path: Path
-) -> None:
+def test_usable_memory_is_the_lowest_of_all_limits(files: dict[str, str], expected: int, tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)

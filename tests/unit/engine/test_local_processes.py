@@ -1,4 +1,4 @@
-"""Incarnations of an earlier supervisor, adopted at an awkward moment."""
+"""Incarnations of an earlier supervisor that start, end or are stopped while the next one adopts them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from scaffold.plans import placement_of
 from scaffold.testbeds import LocalTestBed
 
 
-class Deaf(SimulatedTimeLoop):
-    """Looks at no descriptor; what is found is found by looking at the disk again."""
+class LoopWithoutReaders(SimulatedTimeLoop):
+    """A loop without events of descriptors: changes are found only by reading the disk again."""
 
     def add_reader(self, fd: Any, callback: Any, *args: Any) -> None:  # type: ignore[override]
-        """Nothing will be read."""
+        """Ignore the descriptor."""
 
 
 def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
     folder = tmp_path / trace_dir(launch.replica.id, 0)
     folder.mkdir(parents=True)
     told: list[Event] = []
-    loop = Deaf()
-    # Of the keeper only the lock is known.
+    loop = LoopWithoutReaders()
+    # The keeper has only locked its trace so far.
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
         trace = open_trace(folder / TRACE)
         assert trace is not None
@@ -56,12 +56,12 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
             keeper.kill()
 
 
-def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal(tmp_path: Path) -> None:
-    """Machines may share a folder; the same number is another process there."""
+def test_no_signal_is_sent_for_a_replica_whose_keeper_runs_on_another_machine(tmp_path: Path) -> None:
+    """Machines may share a folder, and the same pid is another process on each."""
     which = Incarnation(ReplicaId("worker", 0), 0)
     (tmp_path / which.folder).mkdir(parents=True)
     told: list[Event] = []
-    # A leader of a group that is no child of ours.
+    # The leader of a process group that is not a child of this process.
     script = "setsid sleep 1000 & echo $!; wait"
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
         assert shell.stdout
@@ -71,7 +71,9 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
         try:
             known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}
             os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
-            processes = Processes(tmp_path, boot="ours", file_limits=(256, 256), loop=Deaf(), report=told.append)
+            processes = Processes(
+                tmp_path, boot="ours", file_limits=(256, 256), loop=LoopWithoutReaders(), report=told.append
+            )
             processes.stop([which], grace_seconds=0.0)
             assert shell.poll() is None
             assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
@@ -82,7 +84,7 @@ def test_a_replica_that_is_kept_on_another_machine_has_no_process_here_to_signal
 
 
 def adopted(folder: Path, *traces: str) -> list[Event]:
-    """Return what is reported of workers with these traces, all of which an earlier supervisor started."""
+    """Return the events about workers with these traces, which an earlier supervisor started."""
     plan = gang(f"worker*{len(traces)}")
     launches = bind(plan, placement_of(plan))
     for launch, trace in zip(launches, traces, strict=True):
@@ -91,7 +93,7 @@ def adopted(folder: Path, *traces: str) -> list[Event]:
         (path / TRACE).write_text(trace)
     told: list[Event] = []
     with closing(LocalTestBed(folder)):
-        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=Deaf(), report=told.append)
+        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=LoopWithoutReaders(), report=told.append)
         processes.start(launches, lambda _: {}, {})
         processes.stop([Incarnation(each.replica.id, 0) for each in launches], grace_seconds=0.0)
     return told
@@ -103,7 +105,7 @@ def kept(boot: str, code: int, at: float) -> str:
     return "".join(f"{json.dumps(each)}\n" for each in (*lines, {"over": True}))
 
 
-def test_ends_in_between_are_reported_in_their_order_and_unrecorded_ones_last(tmp_path: Path) -> None:
+def test_ends_between_two_supervisors_are_reported_in_their_order_and_unrecorded_ones_last(tmp_path: Path) -> None:
     unseen = json.dumps({"keeper": 11, "boot": "now", "over": True}) + "\n"
     told = adopted(tmp_path, unseen, kept("now", 1, 5.5), kept("now", 2, 4.5))
     ends = [event for event in told if isinstance(event, ReplicaExited)]
@@ -111,7 +113,7 @@ def test_ends_in_between_are_reported_in_their_order_and_unrecorded_ones_last(tm
     assert [event.at_seconds for event in ends[:2]] == [4.5, 5.5]
 
 
-def test_an_end_before_the_machine_was_restarted_has_its_time_by_the_clock_of_now(tmp_path: Path) -> None:
+def test_an_end_before_a_restart_of_the_machine_has_a_time_by_the_clock_of_the_new_boot(tmp_path: Path) -> None:
     """The clock of another boot may be far ahead of this one's."""
     told = adopted(tmp_path, kept("another", 1, 9e9))
     (end,) = [event for event in told if isinstance(event, ReplicaExited)]
@@ -124,7 +126,7 @@ def test_a_replica_that_was_stopped_before_its_start_is_not_started(tmp_path: Pa
     launches = bind(plan, placement_of(plan))
     told: list[Event] = []
     with closing(LocalTestBed(tmp_path)):
-        loop = Deaf()
+        loop = LoopWithoutReaders()
         processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=told.append)
         processes.stop([Incarnation(launches[0].replica.id, 0)], grace_seconds=0.0)
         processes.start(launches, lambda _: {}, {})

@@ -1,4 +1,4 @@
-"""Which sockets real processes have, read from the kernel's tables."""
+"""The sockets of real processes, read from the kernel's tables."""
 
 from __future__ import annotations
 
@@ -72,5 +72,5 @@ def test_a_child_that_listens_is_seen_with_its_port() -> None:
         os.waitpid(pid, 0)
 
 
-def test_an_ended_process_has_none() -> None:
+def test_an_ended_process_has_no_sockets() -> None:
     assert list(read_sockets({Incarnation(ReplicaId("worker", 0), 0): 4_000_001})) == []

@@ -1,4 +1,4 @@
-"""What a keeper recorded about memory is read and reported, also by a later supervisor."""
+"""The records of a keeper about memory are read and reported, also by a later supervisor."""
 
 from __future__ import annotations
 
@@ -56,13 +56,13 @@ def test_out_of_memory_is_reported_with_the_kernels_numbers(
     assert read_trace(trace).exit == Exit(signal=9, message=words, out_of_memory=True)
 
 
-def test_an_end_without_want_of_memory_says_nothing_about_it(tmp_path: Path) -> None:
+def test_an_exit_without_lack_of_memory_has_no_message_about_it(tmp_path: Path) -> None:
     trace = tmp_path / "keeper"
     trace.write_text('{"code": 1, "signal": null, "at": 5.5}\n')
     assert read_trace(trace).exit == Exit(code=1)
 
 
-def test_a_keeper_that_cannot_enter_the_group_says_why_and_runs_the_replica(tmp_path: Path) -> None:
+def test_a_keeper_that_cannot_enter_the_cgroup_reports_why_and_runs_the_replica(tmp_path: Path) -> None:
     trace, log = (os.open(tmp_path / name, os.O_RDWR | os.O_CREAT) for name in ("keeper", "log"))
     heard, news = os.pipe()
     pid = os.fork()
@@ -80,7 +80,7 @@ def test_a_keeper_that_cannot_enter_the_group_says_why_and_runs_the_replica(tmp_
         os.close(descriptor)
 
 
-def test_a_later_supervisor_reports_it_too(tmp_path: Path) -> None:
+def test_a_later_supervisor_reports_out_of_memory_too(tmp_path: Path) -> None:
     folder = tmp_path / "attempts" / "1" / "worker.0"
     folder.mkdir(parents=True)
     (folder / "keeper").write_text(
@@ -114,7 +114,7 @@ def test_a_later_supervisor_reports_it_too(tmp_path: Path) -> None:
     ],
     ids=lambda line: line[:30],
 )
-def test_what_no_keeper_writes_is_not_there(line: str, tmp_path: Path) -> None:
+def test_invalid_records_in_a_trace_are_ignored(line: str, tmp_path: Path) -> None:
     (tmp_path / "keeper").write_text(f'{line}\n{{"pid": 12, "ticks": 13}}\n')
     assert read_trace(tmp_path / "keeper") == Trace(pid=12, ticks=13)
     (tmp_path / "keeper").write_text(f'{{"code": 1}}\n{line}\n')

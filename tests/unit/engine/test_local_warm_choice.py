@@ -19,7 +19,7 @@ from drumline.engine.local.warm.choice import is_worth_waiting
         pytest.param("tensorflow", 1, 64.0, True, id="TensorFlow, which a warm process imports in less time"),
     ],
 )
-def test_a_first_launch_waits_where_importing_once_is_faster(
+def test_a_first_launch_waits_for_its_warm_process_if_that_is_faster(
     framework: str,
     replicas: int,
     cpus: float,

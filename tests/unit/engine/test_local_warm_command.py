@@ -1,4 +1,4 @@
-"""Which interpreter a command starts."""
+"""The interpreter that a command starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def read(folder: Path, script: str) -> str:
     return read_command(["python", "train.py"], {"PATH": str(folder)}, str(folder)).interpreter
 
 
-def test_a_script_that_only_starts_a_python_is_that_python(tmp_path: Path) -> None:
+def test_a_script_that_only_starts_a_python_is_resolved_to_that_python(tmp_path: Path) -> None:
     assert read(tmp_path, f'#!/bin/sh\nexec {sys.executable} "$@"\n') == sys.executable
 
 
@@ -34,6 +34,6 @@ def test_a_script_that_only_starts_a_python_is_that_python(tmp_path: Path) -> No
         f"#!{sys.executable}\n",
     ],
 )
-def test_a_script_that_does_more_is_started_by_itself(tmp_path: Path, script: str) -> None:
+def test_a_script_that_does_more_is_not_resolved(tmp_path: Path, script: str) -> None:
     with pytest.raises(NotWarm, match="python is a script around Python"):
         read(tmp_path, script)

@@ -17,7 +17,7 @@ from drumline.engine.local.warm.pool import list_warm_processes, stop_warm_proce
 from drumline.runtime.unix import receive_request
 
 
-def test_one_that_an_older_drumline_began_is_known_as_well(tmp_path: Path) -> None:
+def test_warm_processes_of_an_older_drumline_are_listed_too(tmp_path: Path) -> None:
     folder = warm_folder(tmp_path) / "0123456789abcdef"
     folder.mkdir(parents=True)
     said = {"pid": 1, "framework": "torch", "python": "/bin/python", "began": 2.0}
@@ -50,7 +50,7 @@ sys.stdin.read()
 """
 
 
-def test_a_process_that_is_about_to_begin_a_warm_process_is_not_taken_for_it(
+def test_a_supervisor_that_is_starting_a_warm_process_is_not_listed_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(warm_pool, "_ANSWER_SECONDS", 0.1)

@@ -1,4 +1,4 @@
-"""What is read in a script before it starts warm."""
+"""Whether a script may start warm, and which variables are set before, from its source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a shell command starts, compared with the shells of this machine."""
+"""The program that a shell command starts, compared with the shells of this machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lines(draw: st.DrawFn) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a `python`, and with something to change to and to match."""
+    """Return a folder with a `python`, and with folders and files for `cd` and patterns."""
     folder = tmp_path_factory.mktemp("shell") / "deep" / "below"  # no line leaves it for where other tests write
     for name in ("bin", "work/d", "work/d e", "far/away", "answers"):
         (folder / name).mkdir(parents=True)
@@ -98,7 +98,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def execute(argv: Sequence[str], env: dict[str, str], workdir: Path) -> tuple[list[object] | None, str]:
-    """Run a command; return what the Python that it started was given, and what was said meanwhile."""
+    """Run a command; return what the started Python has written, None if none was started, and the output."""
     answer = Path(env["ANSWER"])
     answer.unlink(missing_ok=True)
     started = {**env, **dict.fromkeys(GIVEN_LATER, "")}
@@ -116,7 +116,7 @@ def execute(argv: Sequence[str], env: dict[str, str], workdir: Path) -> tuple[li
 
 
 def compare(folder: Path, argv: Sequence[str]) -> bool:
-    """Compare what is expected of a command with what it does; return whether it can be known."""
+    """Compare the resolved program of a command with the started one; return False if it cannot be resolved."""
     env = environment(folder)
     found, said = execute(argv, env, folder / "work")
     try:
@@ -127,7 +127,7 @@ def compare(folder: Path, argv: Sequence[str]) -> bool:
         expected = [list(executed.argv), [[*item] for item in executed.env.items()], executed.workdir]
         assert found == [*expected, bool(executed.parent)]
         return True
-    # Only lines that the shell complains about; and bash waits for Python itself where a line has `;` and then `&&`.
+    # The shell printed an error, or it is bash, which stays the parent of Python for a line with `;` and then `&&`.
     assert found is None or said or (reason == "bash stays its parent" and found[3])
     return False
 
@@ -190,7 +190,7 @@ def test_only_the_shell_runs_to_find_what_a_command_starts(folder: Path, shell: 
 
 @pytest.mark.parametrize("options", [["-c"], ["-e", "-c"], ["-ec"], ["-ce"], ["-euc"], ["-eu", "-o", "errexit", "-c"]])
 @pytest.mark.parametrize("shell", ["/bin/sh", "sh", "bash", "/bin/bash"])
-def test_a_shell_may_be_named_and_given_options_in_many_ways(folder: Path, shell: str, options: list[str]) -> None:
+def test_a_shell_may_have_any_path_and_options(folder: Path, shell: str, options: list[str]) -> None:
     assert compare(folder, [shell, *options, 'cd d && python -IS "$TELL" --x 1'])
 
 
@@ -290,7 +290,7 @@ def test_a_bash_that_ssh_did_not_start_reads_no_file(folder: Path) -> None:
     assert asyncio.run(resolve_shell(["bash", "-c", "python x.py"], env, str(folder))).argv == ("python", "x.py")
 
 
-def test_the_loop_goes_on_while_a_shell_is_asked(folder: Path) -> None:
+def test_the_loop_continues_while_a_shell_runs(folder: Path) -> None:
     async def ask() -> bool:
         asked = asyncio.ensure_future(resolve_shell(["sh", "-c", "python x.py"], environment(folder), str(folder)))
         await asyncio.sleep(0)

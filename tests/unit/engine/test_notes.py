@@ -1,4 +1,4 @@
-"""What this machine keeps of a replica elsewhere is read back as it was written, by its owner alone."""
+"""Records about a replica on another machine are unchanged when they are read, and readable only by their owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "attempts" / "0" / "worker.0"
 
 
-def test_an_end_is_read_as_it_was_written(folder: Path) -> None:
+def test_an_end_is_unchanged_after_it_was_written_and_read(folder: Path) -> None:
     end = End(Exit(code=3), 12.5, has_started=True)
     assert read_end(folder) is None
     note(folder, {"seen": 1})
@@ -29,13 +29,13 @@ def test_an_end_is_read_as_it_was_written(folder: Path) -> None:
     assert read_notes(folder)["seen"] == 1
 
 
-def test_notes_are_for_their_owner_alone(folder: Path) -> None:
+def test_notes_are_readable_only_by_their_owner(folder: Path) -> None:
     note(folder, {})
     assert [S_IMODE(each.stat().st_mode) for each in (folder.parent.parent, folder.parent, folder)] == [0o700] * 3
     assert S_IMODE((folder / TRACE).stat().st_mode) == 0o600
 
 
-def test_an_end_of_before_the_machine_started_anew_is_as_long_ago_as_it_was(folder: Path) -> None:
+def test_an_end_before_a_restart_of_the_machine_keeps_its_age(folder: Path) -> None:
     note_end(folder, End(Exit(code=0), now() - 100, has_started=False))
     text = (folder / TRACE).read_text()
     (folder / TRACE).write_text(text.replace(boot_id(), "another").replace('"at": ', '"at": 1'))
@@ -46,7 +46,7 @@ def test_an_end_of_before_the_machine_started_anew_is_as_long_ago_as_it_was(fold
 
 
 @pytest.mark.parametrize("rest", ["", "{", "[]", "7", "{}", '{"over": true}', '{"over": true, "at": "x"}'])
-def test_a_line_that_is_not_whole_or_says_too_little_is_no_end(folder: Path, rest: str) -> None:
+def test_an_incomplete_record_is_not_an_end(folder: Path, rest: str) -> None:
     note(folder, {"seen": 1})
     with (folder / TRACE).open("a") as trace:
         trace.write(f"{rest}\n")
@@ -54,7 +54,7 @@ def test_a_line_that_is_not_whole_or_says_too_little_is_no_end(folder: Path, res
     assert read_notes(folder)["seen"] == 1
 
 
-def test_the_last_line_counts_when_it_has_ended(folder: Path) -> None:
+def test_the_last_line_is_read_once_it_has_its_newline(folder: Path) -> None:
     note(folder, {"seen": 1})
     with (folder / TRACE).open("a") as trace:
         trace.write('{"seen": 2}')

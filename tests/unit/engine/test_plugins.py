@@ -72,7 +72,7 @@ def call(installed: Path, spec: str, *words: str) -> subprocess.CompletedProcess
     return subprocess.run([sys.executable, *words], env=env, cwd=installed, capture_output=True, text=True, check=False)
 
 
-def test_the_block_of_such_an_engine_is_in_the_schema(installed: Path) -> None:
+def test_the_block_of_a_plug_in_is_in_the_schema(installed: Path) -> None:
     schema = json.loads(call(installed, "", "-m", "drumline", "schema").stdout)
     short, whole = schema["$defs"]["Options"]["anyOf"]
     assert short["enum"] == ["fast", "slow"]
@@ -96,13 +96,15 @@ def test_the_block_of_such_an_engine_is_in_the_schema(installed: Path) -> None:
         ("wheels: 3", "3: wheels: unknown key; did you mean `engine.toy-car.wheels`?"),
     ],
 )
-def test_problems_of_its_block_are_reported_with_their_line(installed: Path, spec: str, problem: str) -> None:
+def test_problems_of_the_block_of_a_plug_in_are_reported_with_their_line(
+    installed: Path, spec: str, problem: str
+) -> None:
     done = call(installed, spec, "-m", "drumline", "check")
     assert done.returncode == 2
     assert problem in done.stderr
 
 
-def test_its_part_of_the_plan_is_what_it_says(installed: Path) -> None:
+def test_the_options_module_of_a_plug_in_makes_its_part_of_the_plan(installed: Path) -> None:
     assert call(installed, "engine: {toy-car: fast}", "-c", PLAN).stdout == (
         '["toy-car", "a toy", {"pace": "fast", "wheels": 4}]\n'
     )
@@ -114,7 +116,7 @@ def test_its_part_of_the_plan_is_what_it_says(installed: Path) -> None:
 @pytest.mark.parametrize(
     ("written", "shown"), [("class Options: ...", "<class 'toy.options.Options'>"), ("Options = {'a': 1}", "{'a': 1}")]
 )
-def test_options_that_are_no_block_are_an_error_of_the_engine(installed: Path, written: str, shown: str) -> None:
+def test_options_of_a_plug_in_that_are_no_block_are_an_error(installed: Path, written: str, shown: str) -> None:
     (installed / "toy" / "options.py").write_text(f"{written}\nFLAGS = ()\n")
     said = f"error: the engine `toy-car` cannot be used: its `Options` is not a Block: {shown}\n"
     assert call(installed, "", "-m", "drumline", "schema").stderr == said

@@ -1,4 +1,4 @@
-"""Claims of ports: one holder at a time, and none where a server is."""
+"""A port has one claim at a time, and none while a server has it."""
 
 from __future__ import annotations
 

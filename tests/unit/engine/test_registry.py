@@ -50,7 +50,7 @@ def test_an_entry_point_adds_an_engine(folder: Path) -> None:
     assert isinstance(open_engine("moon", site(folder)), FakeEngine)
 
 
-def test_an_engine_that_is_not_there_is_refused_with_those_that_are(folder: Path) -> None:
+def test_the_error_for_an_unknown_engine_lists_the_known_ones(folder: Path) -> None:
     install(folder, "drumline_moon", "moon = moon_engine")
     with pytest.raises(EngineError, match="cannot run on `mars`") as caught:
         open_engine("mars", site(folder))
@@ -75,14 +75,14 @@ def test_an_entry_point_that_cannot_be_used_is_refused_by_the_name_of_its_packag
     assert caught.value.hint.startswith("`pip uninstall drumline-moon`")
 
 
-def test_specs_are_not_read_while_the_block_of_an_engine_is_not_known(folder: Path) -> None:
+def test_a_spec_cannot_be_read_while_the_block_of_an_engine_is_unknown(folder: Path) -> None:
     install(folder, "drumline_moon", "moon = moon_engine", {"moon_engine/__init__.py": ""})
     with pytest.raises(EngineError, match=r"No module named 'moon_engine\.options'"):
         engine_options()
 
 
 @pytest.mark.parametrize(("name", "owner"), [("moon", "drumline-moon"), ("ssh", "drumline")])
-def test_a_name_that_two_packages_claim_is_refused_with_both(folder: Path, name: str, owner: str) -> None:
+def test_the_error_for_an_engine_in_two_packages_names_both(folder: Path, name: str, owner: str) -> None:
     install(folder, "drumline_moon", "moon = moon_engine")
     install(folder, "lunar.tools", f"{name} = lunar")
     with pytest.raises(EngineError) as caught:
@@ -98,12 +98,12 @@ def test_a_name_that_no_spec_can_have_is_refused(folder: Path, name: str) -> Non
         engine_names()
 
 
-def test_an_own_engine_is_opened_whatever_plug_ins_there_are(folder: Path) -> None:
+def test_a_built_in_engine_is_opened_even_if_a_plug_in_has_a_taken_name(folder: Path) -> None:
     install(folder, "lunar", "local = lunar")
     assert open_engine("fake", site(folder))
 
 
-def test_of_a_package_that_is_installed_twice_the_first_counts(folder: Path) -> None:
+def test_the_first_copy_of_a_package_that_is_installed_twice_is_used(folder: Path) -> None:
     first, second = folder / "first", folder / "second"
     for where, package in ((first, "old"), (second, "new")):
         where.mkdir()
@@ -112,7 +112,7 @@ def test_of_a_package_that_is_installed_twice_the_first_counts(folder: Path) -> 
     assert found == [Plugin("moon", "new", "drumline-moon")]
 
 
-def test_what_cannot_be_read_is_no_entry_point(folder: Path) -> None:
+def test_unreadable_entry_points_are_ignored(folder: Path) -> None:
     install(folder, "drumline_moon", "# moon = old\n; moon = older\nnothing\nmoon=moon_engine")
     (folder / "broken-1.dist-info").mkdir()
     (folder / "broken-1.dist-info" / "entry_points.txt").write_bytes(b"\xff[drumline.engines]\na = b")

@@ -1,4 +1,4 @@
-"""Each start and each exit is reported once, exits in their order, also to a supervisor that returns."""
+"""Each start and each exit is reported once, exits in their order, also to the next supervisor."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Recorder:
 
     @property
     def told(self) -> list[tuple[str, int]]:
-        """What was reported, as `started` or `ended` with the number of the worker."""
+        """Return the reported events, as `started` or `ended` with the index of the worker."""
         kinds = {ReplicaStarted: "started", ReplicaExited: "ended"}
         events = [each for each in self.reported if isinstance(each, ReplicaStarted | ReplicaExited)]
         return [(kinds[type(each)], each.replica.index) for each in events]

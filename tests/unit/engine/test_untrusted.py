@@ -1,4 +1,4 @@
-"""What another machine sends is parsed within limits, or refused with ValueError and nothing else."""
+"""Data from another machine is parsed within limits, or refused with ValueError and no other error."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Pair(Record):
     ],
     ids=lambda data: data[:20].decode(errors="replace"),
 )
-def test_what_is_out_of_range_is_refused(data: bytes) -> None:
+def test_values_out_of_range_are_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         load_json(data)
 
 
 @given(JSON)
-def test_whatever_comes_through_can_be_written_down(value: Any) -> None:
+def test_accepted_values_can_be_written_to_files(value: Any) -> None:
     try:
         found = load_json(json.dumps(value).encode())
     except ValueError:
@@ -76,7 +76,7 @@ def test_numbers_may_be_negative_where_they_are_signed() -> None:
     assert load_json(b"[-1, -0.5]", signed=True) == [-1, -0.5]
 
 
-def test_a_record_is_built_of_its_fields() -> None:
+def test_a_record_is_built_from_its_fields() -> None:
     assert load_record(Pair, {"name": "a", "number": 2}) == Pair("a", 2)
     assert load_record(Pair, {"name": "a"}) == Pair("a")
 
@@ -93,19 +93,19 @@ def test_a_record_is_built_of_its_fields() -> None:
         ({"name": "a", "x": 1}, "x is no field"),
     ],
 )
-def test_a_record_is_exactly_one(data: Any, reason: str) -> None:
+def test_data_that_does_not_match_a_record_is_refused(data: Any, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         load_record(Pair, data)
 
 
-def test_what_is_said_of_a_record_is_cut() -> None:
+def test_the_error_about_an_invalid_record_is_short() -> None:
     with pytest.raises(ValueError, match=r"^y") as caught:
         load_record(Pair, {"name": "a", "y" * 500: 1})
     assert len(str(caught.value)) == 200
 
 
 @pytest.mark.parametrize("data", [b"0", b"9223372036854775807", b"0.5", b"99999999999.5", b"[1,[]]"])
-def test_what_is_just_within_the_limits_is_taken(data: bytes) -> None:
+def test_values_just_within_the_limits_are_accepted(data: bytes) -> None:
     assert load_json(data, most_values=3) == json.loads(data)
     with pytest.raises(ValueError, match="too many values"):
         load_json(b"[1,[]]", most_values=2)
@@ -118,12 +118,12 @@ def test_values_are_at_most_32_deep(opened: str, closed: str) -> None:
         load_json(f"{opened * 32}1{closed * 32}".encode())
 
 
-def test_of_what_a_command_says_the_last_line_counts() -> None:
+def test_the_last_line_of_stderr_is_used() -> None:
     assert last_line("first\n  second \n\n") == "second"
     assert last_line(" \n") == "no message"
 
 
-def test_a_long_text_is_cut() -> None:
+def test_a_long_text_is_truncated() -> None:
     assert len(clean_text("x" * 5000)) == 2000
     assert clean_text("abc", 2) == "a…"
     assert clean_text("abc", 3) == "abc"

@@ -1,4 +1,4 @@
-"""A host that is a folder of this machine: agents run as over ssh, with a home of their own."""
+"""A host that is a folder of this machine: agents run as over ssh, with that folder as their home."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _packages() -> Path:
 
 
 class Channel:
-    """A command and its streams; `write` lets a test change what is given to the command."""
+    """A command and its streams; a test may change the data that is written to the command."""
 
     def __init__(self, host: Host, process: asyncio.subprocess.Process, greeting: bytes) -> None:
         assert process.stdin
@@ -85,7 +85,7 @@ class Channel:
 
 
 class Host:
-    """Starts commands; a test may change what is given to them."""
+    """A host that starts commands; a test may change the data that is written to them."""
 
     def __init__(self, home: Path, *, host: str = "gpu1", greeting: bytes = b"") -> None:
         packages = home / PACKAGES.removeprefix("~/")
@@ -128,7 +128,7 @@ async def start(host: Host, python: str = "python3") -> Agent:
 
 
 def ask(host: Host, question: Callable[[Agent], Awaitable[T]], python: str = "python3") -> T:
-    """Start an agent on a host, ask it, and end it."""
+    """Start an agent on a host, send it requests, and end it."""
 
     async def run() -> T:
         try:
@@ -141,14 +141,14 @@ def ask(host: Host, question: Callable[[Agent], Awaitable[T]], python: str = "py
 
 
 class LyingAgent:
-    """Answers every frame with these bytes, whatever it was asked."""
+    """An agent that answers every request with the same bytes."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._answer = answer
         self._said = bytearray()
 
     def agent(self) -> Agent:
-        """Return an agent that is asked here and answers so."""
+        """Return the client of this agent."""
         return Agent(self, "gpu1", "make room there")
 
     async def write(self, data: bytes) -> None:
@@ -177,7 +177,7 @@ class LyingAgent:
 
 
 def listing(root: Path) -> dict[str, object]:
-    """All that is in a folder, by name."""
+    """Return all content of a folder, by path."""
     found: dict[str, object] = {}
     for at, folders, files in os.walk(root):
         for name in (*folders, *files):

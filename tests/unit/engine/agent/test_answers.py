@@ -1,4 +1,4 @@
-"""An answer is of the kind that was asked for, within limits, or it is refused."""
+"""An answer that is not of the requested kind, or out of limits, is refused."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ TIMES = {"at_seconds": 2.0, "started_seconds": 1.0, "cpu_seconds": 0.5}
         (SocketsAnswer, {"sockets": [{"replica": "worker.0", "listening": [80], "connected": ["[::1]:80"]}]}),
     ],
 )
-def test_what_an_agent_answers_is_read(kind: type[Any], data: dict[str, Any]) -> None:
+def test_valid_answers_are_read(kind: type[Any], data: dict[str, Any]) -> None:
     assert isinstance(read_answer(kind, {"do": "answer", "id": 3, **data}), kind)
 
 
@@ -87,6 +87,6 @@ def test_what_an_agent_answers_is_read(kind: type[Any], data: dict[str, Any]) ->
         (SocketsAnswer, {"sockets": [{"replica": "../..", "listening": [], "connected": []}]}),
     ],
 )
-def test_what_no_agent_answers_is_refused(kind: type[Any], data: dict[str, Any]) -> None:
+def test_invalid_answers_are_refused(kind: type[Any], data: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".*"):
         read_answer(kind, {"do": "answer", "id": 3, **data})

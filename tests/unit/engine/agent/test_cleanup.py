@@ -1,4 +1,4 @@
-"""Copies of drumline on a host are removed after a month without use, and not before."""
+"""Packages of drumline on a host are removed after a month without use, and not before."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_frames_are_read_from_pieces_of_any_size(frames: list[Frame], cuts: list
     ]
 
 
-def test_an_incarnation_is_written_as_a_word() -> None:
+def test_an_incarnation_is_unchanged_after_it_was_written_and_read() -> None:
     incarnation = Incarnation(ReplicaId("worker", 3), 2, 1)
     assert incarnation_from_text(incarnation_to_text(incarnation)) == incarnation
 

@@ -1,4 +1,4 @@
-"""An agent ends the one before it, and no other process, whatever a lock in a shared folder says."""
+"""An agent kills the agent that holds its lock, and no other process, whatever a lock in a shared folder contains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is carried to a host: complete, and content with the standard library."""
+"""The package that is sent to a host is complete, and needs only the standard library."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _unpack(folder: Path) -> Path:
     return folder
 
 
-def test_the_agent_needs_nothing_but_the_standard_library(tmp_path: Path) -> None:
+def test_the_agent_needs_only_the_standard_library(tmp_path: Path) -> None:
     lib = _unpack(tmp_path) / "lib"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", _IMPORT_ALL, str(lib)], capture_output=True, text=True, check=False
@@ -42,7 +42,7 @@ def test_the_agent_needs_nothing_but_the_standard_library(tmp_path: Path) -> Non
     assert int(done.stdout) > 50
 
 
-def test_the_runtime_alone_lies_beside_it_for_training_scripts(tmp_path: Path) -> None:
+def test_the_package_has_a_folder_with_only_the_runtime_for_training_scripts(tmp_path: Path) -> None:
     runtime = _unpack(tmp_path) / "runtime"
     assert sorted(each.name for each in (runtime / "drumline").iterdir()) == ["__init__.py", "runtime"]
     done = subprocess.run(
@@ -58,7 +58,7 @@ def test_the_runtime_alone_lies_beside_it_for_training_scripts(tmp_path: Path) -
     assert done.returncode == 0
 
 
-def test_its_name_is_that_of_its_content() -> None:
+def test_the_name_of_the_package_is_constant_and_has_16_characters() -> None:
     assert package_name() == package_name()
     assert len(package_name()) == 16
 
@@ -74,7 +74,7 @@ def _boot(folder: Path, mode: str = "keep") -> str:
     return subprocess.run(argv, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL).stdout
 
 
-def test_a_package_in_a_folder_of_ones_own_is_run(tmp_path: Path) -> None:
+def test_a_package_in_a_folder_of_the_same_user_is_run(tmp_path: Path) -> None:
     assert _boot(tmp_path / "folder/hosts") == "evil\n"
 
 
@@ -87,20 +87,20 @@ def test_a_package_that_all_users_may_write_is_not_run(tmp_path: Path, name: str
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to another user")
 @pytest.mark.parametrize("name", ["", "hosts", "hosts/0123456789abcdef"])
-def test_a_package_that_another_user_has_laid_out_is_not_run(tmp_path: Path, name: str) -> None:
+def test_a_package_of_another_user_is_not_run(tmp_path: Path, name: str) -> None:
     _boot(tmp_path / "folder/hosts")
     os.chown(tmp_path / "folder" / name, 12345, 12345)
     assert "belongs to another user" in _boot(tmp_path / "folder/hosts")
 
 
 @pytest.mark.parametrize("name", ["", "hosts", "hosts/0123456789abcdef"])
-def test_where_a_package_is_not_trusted_and_need_not_be_kept_another_is_asked_for(tmp_path: Path, name: str) -> None:
+def test_the_package_is_requested_again_if_the_one_on_the_host_is_not_trusted(tmp_path: Path, name: str) -> None:
     _boot(tmp_path / "folder/hosts")
     (tmp_path / "folder" / name).chmod(0o777)
     assert _boot(tmp_path / "folder/hosts", "leave") == 'drumline-agent {"wants": true}\n'
 
 
-def test_an_agent_that_need_not_be_kept_runs_from_memory_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_an_agent_without_keep_runs_from_memory_and_writes_no_file(tmp_path: Path) -> None:
     argv = [sys.executable, "-I", "-c", STUB, str(tmp_path / "hosts"), package_name(), "leave"]
     data, question = package_data(), b'{"do": "facts", "id": 7, "folder": "~/runs"}\n'
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:

@@ -1,4 +1,4 @@
-"""How long warm processes of a host stay."""
+"""Warm processes on a host do not outlive the run if each connection has its own session."""
 
 from __future__ import annotations
 

@@ -320,7 +320,7 @@ def test_the_same_content_has_the_same_name(project: Path, tmp_path: Path) -> No
 
 
 def send_to_liar(project: Path, said: bytes) -> SentFolder:
-    """Send a project to a host that gives these answers to any request."""
+    """Send a project to a host that sends these answers to any request."""
 
     async def run() -> SentFolder:
         agent = LyingAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()

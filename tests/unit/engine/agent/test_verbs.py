@@ -1,4 +1,4 @@
-"""Verbs of an agent that stand alone, asked of a real agent."""
+"""Verbs of an agent that need no open run, in requests to a real agent."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def host(tmp_path: Path) -> Host:
 
 
 def put(host: Host, source: dict[str, str], target: str) -> dict[str, object]:
-    """Put a scratch folder's `new` at a target in the output; return what is in the output then."""
+    """Put `new` of a scratch folder at a target in the output; return the content of the output after that."""
     output, scratch = host.home / "output", host.home / "output.put"
     for name, text in source.items():
         (scratch / name).parent.mkdir(parents=True, exist_ok=True)
@@ -38,7 +38,7 @@ def test_a_file_is_put_under_a_name_or_into_a_folder(host: Host) -> None:
     assert put(host, {"new": "3"}, "old")["old/new"] == (b"3", False)
 
 
-def test_a_folder_is_put_beside_what_is_in_one_of_its_name(host: Host) -> None:
+def test_a_folder_is_merged_into_an_existing_one_of_its_name(host: Host) -> None:
     (host.home / "output/new").mkdir(parents=True)
     (host.home / "output/new/kept").write_text("0")
     found = put(host, {"new/x/y": "1"}, ".")
@@ -50,14 +50,14 @@ def test_a_folder_is_put_beside_what_is_in_one_of_its_name(host: Host) -> None:
     }
 
 
-def test_what_cannot_be_put_is_named_with_the_host(host: Host) -> None:
+def test_the_error_for_a_failed_put_names_the_path_and_the_host(host: Host) -> None:
     (host.home / "output").mkdir()
     (host.home / "output/file").touch()
     with pytest.raises(EngineError, match=r"output/file.* cannot be used on gpu1"):
         put(host, {"new": "1"}, "file/inner")
 
 
-def test_a_host_says_what_it_is_and_what_its_python_has_installed(host: Host) -> None:
+def test_facts_and_installed_packages_of_a_host_are_answered(host: Host) -> None:
     async def questions(agent: Agent) -> tuple[FactsAnswer, PackagesAnswer]:
         facts = await agent.ask({"do": "facts", "folder": "~/not/there"}, FactsAnswer)
         asked = {"do": "packages", "python": sys.executable, "packages": ["pytest", "no-such-package"]}
@@ -84,7 +84,7 @@ def test_files_are_written_read_and_removed(host: Host) -> None:
 
 
 @pytest.mark.parametrize("verb", ["no-such-verb", "_answer", "__init__"])
-def test_an_agent_that_is_told_what_it_does_not_know_says_so_and_goes_on(host: Host, verb: str) -> None:
+def test_an_agent_answers_an_unknown_request_with_an_error_and_continues(host: Host, verb: str) -> None:
     async def questions(agent: Agent) -> FilesAnswer:
         with pytest.raises(EngineError, match="gpu1: KeyError"):
             await agent.ask({"do": verb}, Done)

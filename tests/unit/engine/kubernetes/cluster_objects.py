@@ -1,4 +1,4 @@
-"""Objects out of a few lines, for tests."""
+"""Make the objects of a run from a few lines of a spec, for tests."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Json = dict[str, Any]
 
 
 class Carried(NamedTuple):
-    """What is carried."""
+    """Files that are carried into pods: a script, and the archive of a project."""
 
     contents: tuple[Mapping[str, bytes], ...] = ({"ready.sh": b"exit 0\n"}, {"project-000": b"\x1f\x8b"})
 
 
 def plan_of(text: str, engine: str = "kubernetes", *, options: str = "") -> Plan:
-    """A plan for a cluster; the keys of its block are in `options`."""
+    """Return a plan for a cluster; `options` are the keys of the engine's block."""
     lines = ["project: digits", "run: python train.py"]
     keys = {line.partition(":")[0] for line in text.splitlines()}
     whole = [line for line in lines if line.partition(":")[0] not in keys]
@@ -31,12 +31,12 @@ def plan_of(text: str, engine: str = "kubernetes", *, options: str = "") -> Plan
 
 
 def objects_of(plan: Plan, attempt: int = 0) -> list[Json]:
-    """Everything of a run in this attempt."""
+    """Return all objects of a run in this attempt."""
     return objects(plan, bind(plan, place(plan, attempt=attempt), attempt=attempt), Carried().contents)
 
 
 def rendered(text: str, engine: str = "kubernetes", *, options: str = "") -> dict[str, Json]:
-    """The objects of a spec by `kind/name`."""
+    """Return the objects of a spec by `kind/name`."""
     return {
         f"{each['kind']}/{each['metadata']['name']}": each
         for each in objects_of(plan_of(text, engine, options=options))
@@ -44,7 +44,7 @@ def rendered(text: str, engine: str = "kubernetes", *, options: str = "") -> dic
 
 
 def templates(each: Json) -> Iterator[Json]:
-    """The templates of pods in an object."""
+    """Return the templates of pods in an object."""
     match each["kind"]:
         case "Job":
             yield each["spec"]["template"]
@@ -55,12 +55,12 @@ def templates(each: Json) -> Iterator[Json]:
 
 
 def container(template: Json) -> Json:
-    """The replica's own container."""
+    """Return the container of the replica."""
     (found,) = template["spec"]["containers"]
     assert isinstance(found, dict)
     return found
 
 
 def env(template: Json) -> dict[str, Any]:
-    """The variables of the replica's own container."""
+    """Return the variables of the container of the replica."""
     return {entry["name"]: entry.get("value", entry.get("valueFrom")) for entry in container(template)["env"]}

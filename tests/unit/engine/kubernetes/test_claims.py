@@ -1,4 +1,4 @@
-"""Where a run in a cluster writes, as `status` says it."""
+"""The location of the output of a run in a cluster, as `status` shows it."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ from scaffold.plans import spec_of
         (", output: {claim: mine}", "/drumline/output/digits-4 on the claim mine: `drumline cp 4: .` fetches it"),
     ],
 )
-def test_the_output_of_a_run_in_a_cluster_is_on_a_volume_or_gone(output: str, words: str) -> None:
+def test_the_output_of_a_run_in_a_cluster_is_described_as_on_a_volume_or_lost(output: str, words: str) -> None:
     spec = spec_of(f"project: digits\nrun: a\nengine: {{kubernetes: {{image: a{output}}}}}")
     assert describe_output(plan_spec(spec, run="4", on="kubernetes")) == words

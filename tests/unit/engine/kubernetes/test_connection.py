@@ -1,4 +1,4 @@
-"""A client for a cluster: what it opens, it closes."""
+"""A client for a cluster closes all connections that it opens."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image's name follows from what goes into it, and only a builder that works is asked for it."""
+"""The name of an image depends on its content, and only a working builder is used."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def project(folder: Path) -> Recipe:
     return Recipe(str(folder), Image(dockerfile="Dockerfile"))
 
 
-def test_the_same_content_has_the_same_name_wherever_it_lies(tmp_path: Path) -> None:
+def test_the_name_of_an_image_does_not_depend_on_the_folder_of_its_content(tmp_path: Path) -> None:
     first, second = project(tmp_path / "one"), project(tmp_path / "two")
     os.utime(second.file, (1, 1))
     assert first.name("Digits 2") == second.name("Digits 2")
@@ -44,7 +44,7 @@ def test_a_registry_is_part_of_the_name_and_not_of_the_content(tmp_path: Path) -
     assert pushed.name("digits") == f"registry.example/team/digits:{recipe.digest()}"
 
 
-def test_every_change_of_what_is_built_changes_the_name(tmp_path: Path) -> None:
+def test_every_change_of_the_content_changes_the_name_of_the_image(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
     known = {recipe.digest()}
 
@@ -68,7 +68,7 @@ def test_every_change_of_what_is_built_changes_the_name(tmp_path: Path) -> None:
     assert not changed()
 
 
-def test_what_dockerignore_closes_by_name_does_not_count(tmp_path: Path) -> None:
+def test_files_that_dockerignore_excludes_do_not_change_the_name(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
     (tmp_path / "one/.dockerignore").write_text("data/\n*.log\n")
     before = recipe.digest()
@@ -81,7 +81,7 @@ def test_what_dockerignore_closes_by_name_does_not_count(tmp_path: Path) -> None
     assert recipe.digest() != other
 
 
-def test_what_is_not_there_is_named_with_its_key(tmp_path: Path) -> None:
+def test_the_error_about_a_missing_file_names_its_key_of_the_spec(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"image\.dockerfile: cannot read .*/Dockerfile: No such file"):
         Recipe(str(tmp_path), Image(dockerfile="Dockerfile")).digest()
     (tmp_path / "Dockerfile").write_text("FROM scratch\n")
@@ -124,7 +124,7 @@ def test_the_dockerfile_that_drumline_writes() -> None:
         ("127.0.0.1:5000/mine:1", "127.0.0.1:5000/mine:1"),
     ],
 )
-def test_a_short_name_means_what_it_means_to_a_cluster(name: str, meant: str) -> None:
+def test_a_short_image_name_is_completed_as_a_cluster_does_it(name: str, meant: str) -> None:
     assert qualified(name) == meant
 
 
@@ -148,7 +148,7 @@ engine: {default: kubernetes, kubernetes: {image: {dockerfile: Dockerfile, regis
 """
 
 
-def test_what_is_rendered_names_the_image_that_would_be_built(tmp_path: Path) -> None:
+def test_rendered_objects_name_the_image_that_would_be_built(tmp_path: Path) -> None:
     recipe = project(tmp_path / "one")
     plan = plan_spec(read_spec(SPEC.encode(), "drumline.yml", known_spec_type()).spec, run="4")
     engine = open_engine("kubernetes", Site(tmp_path / "one", tmp_path / "home", cores=2))
@@ -175,7 +175,7 @@ def program(folder: Path, name: str, code: int) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
+def test_docker_without_a_running_daemon_is_not_used(tmp_path: Path) -> None:
     environ = {"PATH": str(tmp_path / "bin")}
     program(tmp_path / "bin", "docker", 1)
     assert find_builder(environ) is None
@@ -186,7 +186,7 @@ def test_a_docker_without_its_daemon_is_passed_over(tmp_path: Path) -> None:
     assert find_builder(environ) == Builder("docker", str(tmp_path / "bin/docker"))
 
 
-def test_without_any_builder_that_is_said(tmp_path: Path) -> None:
+def test_the_error_without_any_builder_lists_the_supported_ones(tmp_path: Path) -> None:
     assert explain_no_builder({"PATH": str(tmp_path)}) == (
         "images cannot be built on this machine: docker, podman and buildah are missing"
     )

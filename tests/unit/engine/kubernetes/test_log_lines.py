@@ -104,7 +104,7 @@ def test_a_connection_that_ends_early_repeats_no_line() -> None:
     assert again.end() == []
 
 
-def test_a_last_line_without_a_newline_stays_without() -> None:
+def test_a_last_line_without_a_newline_gets_none() -> None:
     kubelet = Kubelet()
     kubelet.write(BEGAN_NS, b"done")
     kubelet.write(BEGAN_NS + 1, b"100%", ends=False)
@@ -145,7 +145,7 @@ def test_a_time_is_read_to_the_nanosecond(text: bytes, ns: int | None) -> None:
     assert parse_time(text) == ns
 
 
-def test_a_cursor_is_read_back_as_it_was_written_and_a_torn_one_is_none(tmp_path: Path) -> None:
+def test_a_cursor_is_unchanged_after_it_was_written_and_an_incomplete_one_is_none(tmp_path: Path) -> None:
     cursor = Cursor(1 << 40, BEGAN_NS, 3, 17, is_open=True)
     write_cursor(tmp_path / "cursor", cursor)
     assert read_cursor(tmp_path / "cursor") == cursor

@@ -167,7 +167,7 @@ def test_a_collector_that_is_restarted_continues_where_its_predecessor_was(tmp_p
     assert server.asked[0][0] == "2026-11-15T20:48:20Z"
 
 
-def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
+def test_a_log_that_does_not_exist_yet_is_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
@@ -178,7 +178,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     assert collect(Server, path, act)[1] == ""
 
 
-def test_a_log_that_is_gone_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_log_that_no_longer_exists_is_not_waited_for(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     async def act(server: Server, _: LogCollector) -> None:
@@ -201,7 +201,7 @@ def test_a_pod_is_not_given_up_while_it_may_still_write(tmp_path: Path) -> None:
     assert collect(Server, path, act)[1] == ""
 
 
-def test_a_log_that_was_followed_to_its_end_is_complete_though_the_pod_is_gone_at_the_next_request(
+def test_a_log_that_was_followed_to_its_end_is_complete_even_if_the_pod_no_longer_exists_then(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "log"
@@ -285,7 +285,7 @@ def test_a_log_is_requested_again_after_an_error_of_the_kubelet(tmp_path: Path) 
     assert collect(Server, tmp_path / "other", fail)[1] == "unable to retrieve container logs"
 
 
-def test_a_server_that_does_not_answer_is_waited_for_only_so_long(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_is_waited_for_a_limited_time(tmp_path: Path) -> None:
     async def run() -> str:
         server = Server()
         server.failures = [UnreachableError("away")] * 1000
@@ -319,7 +319,7 @@ def test_a_container_without_output_has_a_complete_log_and_no_file(tmp_path: Pat
     assert not (tmp_path / "log").exists()
 
 
-def test_a_last_line_that_is_written_a_moment_after_the_end_is_there(tmp_path: Path) -> None:
+def test_a_last_line_that_is_written_just_after_the_end_is_collected(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
     class Late(Server):

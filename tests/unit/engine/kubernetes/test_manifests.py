@@ -76,7 +76,7 @@ def check_pod(template: dict[str, Any], named: set[tuple[str, str]], plan: Plan)
 
 
 @pytest.mark.parametrize("engine", KINDS)
-def test_everything_has_the_labels_of_its_run(engine: str) -> None:
+def test_all_objects_have_the_labels_of_their_run(engine: str) -> None:
     plan = plan_of(
         "roles: {worker: 2}\nname: night",
         engine,
@@ -158,7 +158,7 @@ def test_equal_replicas_share_an_indexed_job_if_the_spec_says_so() -> None:
         ("roles: {chief: 1, worker: 2}\nsuccess: all-workers", ["worker"]),
     ],
 )
-def test_in_a_jobset_ps_and_evaluators_never_decide(text: str, deciding: list[str]) -> None:
+def test_ps_and_evaluators_never_decide_the_end_of_a_jobset(text: str, deciding: list[str]) -> None:
     spec = rendered(text, "jobset")["JobSet/digits-4"]["spec"]
     assert spec["successPolicy"] == {"operator": "All", "targetReplicatedJobs": deciding}
     for job in spec["replicatedJobs"]:
@@ -244,7 +244,7 @@ def test_resources_of_the_spec_are_requests_and_limits() -> None:
     assert "resources" not in container(template)
 
 
-def test_a_volume_for_one_pod_belongs_to_the_chief_and_others_have_an_own_folder() -> None:
+def test_a_volume_for_one_pod_belongs_to_the_chief_and_other_pods_have_their_own_folders() -> None:
     found = rendered("roles: {worker: 2}", options="output: {size: 10GiB, class: fast}")
     assert found["PersistentVolumeClaim/digits-4-output"]["spec"] == {
         "accessModes": ["ReadWriteOnce"],

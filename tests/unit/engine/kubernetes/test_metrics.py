@@ -188,7 +188,7 @@ def test_a_supervisor_that_resumes_a_run_continues_its_totals(tmp_path: Path) ->
     assert (second.started_seconds, second.cpu_seconds) == (first.started_seconds, 15.0)
 
 
-def test_totals_that_cannot_be_read_begin_anew(tmp_path: Path) -> None:
+def test_totals_that_cannot_be_read_start_from_zero(tmp_path: Path) -> None:
     (tmp_path / "usage").write_text("[1, 2")
     totals = totals_of(Clock())
     assert list(totals.measure([tracked_pod(tmp_path)])) == []
@@ -196,7 +196,7 @@ def test_totals_that_cannot_be_read_begin_anew(tmp_path: Path) -> None:
     assert len(list(totals.measure([tracked_pod(tmp_path)]))) == 1
 
 
-def test_the_cluster_is_asked_more_often_while_the_run_is_monitored() -> None:
+def test_usage_is_requested_more_often_while_the_run_is_monitored() -> None:
     clock = Clock()
     totals = totals_of(clock)
     assert totals.is_due(watched=False)

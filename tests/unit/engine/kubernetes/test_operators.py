@@ -51,7 +51,7 @@ class Server:
         return self.existing
 
     async def create(self, objects: Sequence[Json], is_wanted: Callable[[Json], bool]) -> None:
-        """As Orders does: what is existing already stays as it is."""
+        """Create the objects unless there are some, as `RunObjects` does."""
         del is_wanted
         if self.existing is None:
             self.made = [*objects]

@@ -1,4 +1,4 @@
-"""A merge patch, by the letter of RFC 7386, but for the lists of a pod that are known by names."""
+"""Merge patches follow RFC 7386, except for lists of a pod whose items have names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from drumline.engine.kubernetes.manifests.patch import merge
         ({}, {"a": {"bb": {"ccc": None}}}, {"a": {"bb": {}}}),
     ],
 )
-def test_it_does_what_the_rfc_says(target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
+def test_a_patch_is_merged_as_the_rfc_specifies(
+    target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
     assert merge(target, patch, {}) == result
 
 
@@ -63,11 +65,13 @@ def test_it_does_what_the_rfc_says(target: dict[str, Any], patch: dict[str, Any]
         ({"containers": "no"}, {"containers": [{"name": "a"}]}, {"containers": [{"name": "a"}]}),
     ],
 )
-def test_what_has_a_name_is_merged_by_it(target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]) -> None:
+def test_items_of_lists_are_merged_by_their_names(
+    target: dict[str, Any], patch: dict[str, Any], result: dict[str, Any]
+) -> None:
     assert merge(target, patch, {"replica": "main"}) == result
 
 
-def test_the_target_stays_as_it_was() -> None:
+def test_the_target_of_a_patch_is_not_changed() -> None:
     target = {"a": {"b": 1}, "containers": [{"name": "x", "env": []}]}
     merge(target, {"a": {"b": 2}, "containers": [{"name": "x", "env": [{"name": "y"}]}]}, {})
     assert target == {"a": {"b": 1}, "containers": [{"name": "x", "env": []}]}

@@ -1,4 +1,4 @@
-"""Where replicas are reached in a cluster, and their folders there."""
+"""The addresses and folders of replicas in a cluster."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_folders_are_on_the_output_volume(text: str, options: str, output: str, 
         ("workdir: /app", "code: false", "/app"),
     ],
 )
-def test_commands_run_in_the_project_or_where_the_image_says(text: str, options: str, workdir: str) -> None:
+def test_commands_run_in_the_project_or_in_the_folder_of_the_image(text: str, options: str, workdir: str) -> None:
     assert place_helper(plan_of(text, options=options)).workdir == workdir
 
 
@@ -77,17 +77,17 @@ def test_a_folder_of_a_project_that_is_not_carried_is_refused() -> None:
         place(plan_of("workdir: src", options="code: false"))
 
 
-def test_an_image_is_asked_for_by_its_key() -> None:
+def test_the_error_about_a_missing_image_names_its_key() -> None:
     plan = plan_of("", "jobset")
     with pytest.raises(InputError, match=r"`engine\.jobset\.image` is missing"):
         place(with_cluster(plan, cluster_of(plan).replace(image=Image())))
 
 
-def test_data_that_no_pod_could_share_are_refused() -> None:
+def test_data_that_pods_cannot_share_is_refused() -> None:
     with pytest.raises(InputError, match="other pods cannot read it"):
         place(plan_of("data: {path: data, prepare: make-data}"))
 
 
-def test_data_without_a_volume_are_carried_with_the_project_or_in_the_image() -> None:
+def test_data_without_a_volume_is_in_the_project_or_in_the_image() -> None:
     where = place_helper(plan_of("data: [{name: a, path: a}, {name: b, path: /b}]"))
     assert where.data_dirs == ("/drumline/project/a", "/b")

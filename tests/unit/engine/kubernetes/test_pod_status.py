@@ -144,7 +144,7 @@ def test_the_error_of_a_registry_is_the_same_at_each_attempt() -> None:
     assert len(set(states("image-unreachable"))) == 1
 
 
-def test_a_success_is_one() -> None:
+def test_an_exit_with_0_is_a_success() -> None:
     found = states("exit-0")[-1]
     assert isinstance(found, PodEnded)
     assert found.exit.ok

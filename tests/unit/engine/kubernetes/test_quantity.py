@@ -34,5 +34,5 @@ def test_cores_are_thousandths_rounded_up(cpus: float, text: str) -> None:
 
 
 @given(st.floats(0.01, 10_000))
-def test_never_fewer_cores_than_were_asked_for(cpus: float) -> None:
+def test_a_request_is_never_fewer_cores_than_in_the_spec(cpus: float) -> None:
     assert cpus - 1e-6 <= (parse_quantity(cores(cpus)) or 0) < cpus + 0.0011

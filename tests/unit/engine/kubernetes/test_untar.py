@@ -1,4 +1,4 @@
-"""What a pod sends as a tar is unpacked beneath the folder that was asked for, or refused."""
+"""A tar that a pod sends is unpacked beneath the target folder, or refused."""
 
 from __future__ import annotations
 
@@ -84,14 +84,14 @@ def test_files_folders_and_links_within_are_unpacked(scratch: Path) -> None:
     ],
     ids=str,
 )
-def test_what_would_lie_elsewhere_and_hard_links_are_refused(scratch: Path, sent: list[bytes]) -> None:
+def test_paths_outside_of_the_folder_and_hard_links_are_refused(scratch: Path, sent: list[bytes]) -> None:
     with pytest.raises((tarfile.TarError, OSError)):
         unpack(archive(*sent), scratch)
     assert (scratch.parent / "outside").read_text() == "good"
     assert sorted(each.name for each in scratch.parent.iterdir()) == ["outside", "scratch"]
 
 
-def test_links_that_lead_out_and_what_is_no_file_are_left_out(scratch: Path) -> None:
+def test_links_that_lead_out_and_special_files_are_left_out(scratch: Path) -> None:
     sent = archive(
         folder("output"),
         link("output/abs", "/etc"),
@@ -134,7 +134,7 @@ def test_a_chain_of_links_beyond_the_longest_path_with_a_hard_link_writes_nothin
 
 
 class Endless(io.RawIOBase):
-    """A stream that goes on for a while after what it begins with."""
+    """A stream that begins with some data, and continues with much more."""
 
     def __init__(self, start: bytes, more_bytes: int) -> None:
         self._start = io.BytesIO(start)
@@ -174,7 +174,7 @@ def test_a_stream_that_ends_too_early_is_refused(scratch: Path, cut: int) -> Non
         unpack(io.BytesIO(whole[:cut]), scratch)
 
 
-def test_sizes_and_times_that_cannot_be_are_refused_or_ignored(scratch: Path) -> None:
+def test_impossible_sizes_are_refused_and_impossible_times_ignored(scratch: Path) -> None:
     negative = tarfile.TarInfo("a")
     negative.size = -5
     with pytest.raises((tarfile.TarError, ValueError)):

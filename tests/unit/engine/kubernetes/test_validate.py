@@ -41,7 +41,7 @@ def test_a_valid_plan_has_no_problems_or_warnings(text: str, engine: str) -> Non
     assert not list(find_problems(plan, bind(plan, place(plan))))
 
 
-def test_one_replica_alone_may_have_a_volume_for_one() -> None:
+def test_a_single_replica_may_have_a_volume_for_one_pod() -> None:
     assert not list(find_warnings(plan_of("restart: 3", options="output: {size: 1GiB}")))
 
 
@@ -54,7 +54,7 @@ def test_one_replica_alone_may_have_a_volume_for_one() -> None:
         ("tfjob", "roles: {worker: 2, evaluator: 1}", "lists the evaluator in the TF_CONFIG of every replica"),
     ],
 )
-def test_what_an_operator_does_differently_is_a_warning(engine: str, text: str, warning: str) -> None:
+def test_differences_of_an_operator_are_warnings(engine: str, text: str, warning: str) -> None:
     (found,) = find_warnings(plan_of(text, engine, options=SHARED))
     assert warning in found
 
@@ -70,7 +70,7 @@ def test_what_an_operator_does_differently_is_a_warning(engine: str, text: str, 
         ('env: {TF_CONFIG: {value: "{}", override: true}}', SHARED, "writes TF_CONFIG itself"),
     ],
 )
-def test_what_a_tfjob_does_not_support_is_a_problem(text: str, options: str, problem: str) -> None:
+def test_unsupported_settings_of_a_tfjob_are_problems(text: str, options: str, problem: str) -> None:
     plan = plan_of(text, "tfjob", options=options)
     (found,) = find_problems(plan, bind(plan, place(plan)))
     assert problem in found

@@ -1,4 +1,4 @@
-"""Variables of a container: what Kubernetes fills in, and what a shell has to say."""
+"""Variables of a container: those that Kubernetes computes, and those that a shell computes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(*launches: Launch, index_source: IndexSource | None = None) -> Variable
 
 
 def filled(text: str, known: dict[str, str]) -> str:
-    """What Kubernetes makes of a value, as its own code does it (third_party/forked/golang/expansion)."""
+    """Return a value as Kubernetes expands it, by its own rules (third_party/forked/golang/expansion)."""
     out, at = "", 0
     while at < len(text):
         if text[at] != "$" or at + 1 == len(text):
@@ -46,7 +46,7 @@ def filled(text: str, known: dict[str, str]) -> str:
 
 
 def seen_by(made: Variables, pod: dict[str, str]) -> dict[str, str]:
-    """The variables of a pod's process, in which these fields and keys have these values."""
+    """Return the variables of a process in a pod with these values of fields and keys."""
     known: dict[str, str] = {}
     for entry in made.entries:
         if "value" in entry:
@@ -67,12 +67,12 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=
 
 
 @given(texts)
-def test_any_text_arrives_as_it_is(text: str) -> None:
+def test_any_text_reaches_the_process_unchanged(text: str) -> None:
     assert filled(escape(text), {"X": "filled", "date": "filled"}) == text
     assert filled(escape(text, continues=True) + "$(X)", {"X": "filled"}) == f"{text}filled"
 
 
-def test_one_replica_has_its_values_as_they_are() -> None:
+def test_values_of_a_single_replica_are_unchanged() -> None:
     shared = Shared('{"cluster": ', "CLUSTER", "[1, 2]", ', "index": 7}')
     got = made(
         launch(7, {"TF_CONFIG": shared, "TOKEN": Secret("MY_TOKEN"), "A": "$(B)", "P": Extended("/x", ":", ("P",))})
@@ -108,7 +108,7 @@ def test_replicas_that_share_a_template_each_have_their_own_number(first: int, o
 
 
 @pytest.mark.parametrize("attempt", [0, 3])
-def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it_was_given(attempt: int) -> None:
+def test_restarts_by_the_cluster_are_added_to_the_attempt_of_the_launch(attempt: int) -> None:
     got = made(
         launch(0, {"TORCHELASTIC_RESTART_COUNT": str(attempt)}, attempt),
         index_source=IndexSource("number", 0, "restarts"),
@@ -117,13 +117,13 @@ def test_a_cluster_that_starts_a_line_again_counts_attempts_from_the_one_that_it
     assert seen["DRUMLINE_ATTEMPT"] == seen["TORCHELASTIC_RESTART_COUNT"] == str(attempt + 2)
 
 
-def test_values_that_no_number_tells_apart_cannot_share_a_template() -> None:
+def test_replicas_whose_values_do_not_follow_from_their_numbers_cannot_share_a_template() -> None:
     launches = [launch(index, {"A": value}) for index, value in enumerate("xy")]
     with pytest.raises(AssertionError, match="A differs"):
         made(*launches, index_source=IndexSource("number"))
 
 
-def test_what_is_long_stands_once() -> None:
+def test_a_long_shared_value_is_written_once() -> None:
     launches = [launch(index, {"TF_CONFIG": Shared("", "CLUSTER", "x" * 10_000, f"{index}")}) for index in range(100)]
     written: Any = made(*launches, index_source=IndexSource("number")).entries
     assert not re.search("xxxx", str(written))

@@ -1,4 +1,4 @@
-"""The claims of a run, and what a command in a pod says: only the run's own are shown and deleted."""
+"""Only the claims of the run are shown and deleted; of the output of a command in a pod only the end is kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PLAN = plan_of("", options="output: {size: 1GiB}")
 
 
 class Server:
-    """Has one claim, and deletes it if it is named by its uid."""
+    """A server with one claim, which it deletes only by the claim's uid."""
 
     namespace = "team"
 
@@ -73,13 +73,13 @@ def test_a_claim_of_the_run_is_deleted_by_its_uid(server: Server) -> None:
 
 
 @pytest.mark.parametrize("server", [claim_of("another-run"), claim_of(""), None], indirect=True)
-def test_a_claim_of_another_under_the_same_name_is_neither_shown_nor_deleted(server: Server) -> None:
+def test_a_claim_of_another_user_with_the_same_name_is_neither_shown_nor_deleted(server: Server) -> None:
     assert claims().volumes() == []
     claims().remove([NAME])
     assert server.asked == []
 
 
-def test_of_what_a_command_says_the_end_is_kept() -> None:
+def test_only_the_end_of_the_output_of_a_command_is_kept() -> None:
     said = bytearray()
 
     async def say() -> None:

@@ -16,7 +16,7 @@ from drumline.engine.project.beneath import Beneath, OutsideError, split, stays_
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A folder with a link to one beside it, which holds a file."""
+    """Return a folder with a link to a folder beside it, in which is a file."""
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").write_text("good")
     root = tmp_path / "root"
@@ -33,14 +33,14 @@ def outside_is_untouched(root: Path) -> bool:
 
 
 @pytest.mark.parametrize("path", ["", ".", "..", "/", "/etc", "a/..", "../a", "a//b", "a/", "a\0b", "\ud800"])
-def test_a_path_that_is_absolute_climbs_or_names_nothing_is_refused(root: Path, path: str) -> None:
+def test_a_path_that_is_absolute_has_dots_or_an_empty_name_is_refused(root: Path, path: str) -> None:
     with pytest.raises(OutsideError):
         split(path)
     with Beneath(root) as folder, pytest.raises(OutsideError):
         folder.remove_tree(path)
 
 
-def test_nothing_is_done_through_a_link(root: Path) -> None:
+def test_no_operation_follows_a_link(root: Path) -> None:
     with Beneath(root) as folder:
         for flags in (os.O_RDONLY, os.O_WRONLY | os.O_CREAT):
             with pytest.raises(NotADirectoryError, match=r"root/link/file"):
@@ -91,7 +91,7 @@ def test_only_regular_files_are_opened_and_none_is_waited_for(root: Path) -> Non
                 folder.open(path, os.O_RDONLY)
 
 
-def test_folders_on_the_way_are_made_and_files_in_the_way_are_kept(root: Path) -> None:
+def test_parent_folders_are_made_and_files_in_their_place_are_kept(root: Path) -> None:
     with Beneath(root) as folder:
         folder.make_folder("a/b/c")
         folder.make_folder("a/b/c")
@@ -123,7 +123,9 @@ def test_folders_on_the_way_are_made_and_files_in_the_way_are_kept(root: Path) -
         ("a", "\ud800", False),
     ],
 )
-def test_a_link_stays_only_if_it_climbs_first_and_not_too_far(path: str, target: str, stays: bool) -> None:
+def test_a_link_is_kept_only_if_its_parent_steps_come_first_and_stay_in_the_folder(
+    path: str, target: str, stays: bool
+) -> None:
     assert stays_beneath(path, target) is stays
 
 
@@ -132,7 +134,7 @@ targets = st.lists(st.sampled_from(["a", "b", "c", "..", "..", "."]), min_size=1
 
 
 @given(st.dictionaries(st.lists(names, min_size=1, max_size=3).map("/".join), targets, max_size=6))
-def test_links_that_stay_never_lead_out_whatever_others_there_are(links: dict[str, str]) -> None:
+def test_links_that_are_kept_never_lead_out_together_with_any_others(links: dict[str, str]) -> None:
 
     with tempfile.TemporaryDirectory() as scratch:
         root = Path(scratch, "x/y/root")

@@ -1,4 +1,4 @@
-"""What is ignored is what git ignores: the same trees, asked of both."""
+"""The same files are ignored as by git, in trees that both read."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("files", IGNORES, ids=lambda files: repr(next(iter(files.values()))))
-def test_what_git_ignores_is_ignored(tmp_path: Path, files: Mapping[str, str]) -> None:
+def test_files_that_git_ignores_are_ignored(tmp_path: Path, files: Mapping[str, str]) -> None:
     git(tmp_path, "init", "--quiet")
     make(tmp_path, files)
     assert by_us(tmp_path) == by_git(tmp_path)
@@ -103,12 +103,12 @@ def test_what_git_ignores_is_ignored(tmp_path: Path, files: Mapping[str, str]) -
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(top=LINES, nested=LINES)
-def test_any_lines_mean_what_they_mean_to_git(repository: Path, top: str, nested: str) -> None:
+def test_any_lines_of_an_ignore_file_have_the_same_effect_as_in_git(repository: Path, top: str, nested: str) -> None:
     make(repository, {".gitignore": top, "data/.gitignore": nested})
     assert by_us(repository) == by_git(repository)
 
 
-def test_a_project_inside_a_repository_heeds_the_files_above_it(tmp_path: Path) -> None:
+def test_a_project_inside_a_repository_uses_the_ignore_files_above_it(tmp_path: Path) -> None:
     git(tmp_path, "init", "--quiet")
     make(tmp_path / "team/project", {})
     (tmp_path / ".gitignore").write_text("*.txt\n/team/project/src/\n/src/\n")
@@ -117,7 +117,7 @@ def test_a_project_inside_a_repository_heeds_the_files_above_it(tmp_path: Path) 
     assert found == by_git(tmp_path) - {".gitignore", "team/.gitignore"}
 
 
-def test_files_above_a_repository_are_none_of_its_business(tmp_path: Path) -> None:
+def test_ignore_files_above_a_repository_have_no_effect(tmp_path: Path) -> None:
     (tmp_path / ".gitignore").write_text("*\n")
     make(tmp_path / "project", {})
     git(tmp_path / "project", "init", "--quiet")
@@ -125,7 +125,7 @@ def test_files_above_a_repository_are_none_of_its_business(tmp_path: Path) -> No
     assert "a.py" in by_us(tmp_path / "project/src")
 
 
-def test_drumlineignore_has_the_last_word(tmp_path: Path) -> None:
+def test_drumlineignore_overrides_gitignore(tmp_path: Path) -> None:
     make(
         tmp_path,
         {".gitignore": "data/\n*.log\n", "src/.gitignore": "!b c.txt\n", ".drumlineignore": "!data/\n*c.txt\n"},

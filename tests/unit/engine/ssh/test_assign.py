@@ -106,7 +106,7 @@ def test_a_replica_that_does_not_fit_beside_the_others_is_refused_with_the_remai
     )
 
 
-def test_of_many_hosts_only_some_are_named() -> None:
+def test_only_some_of_many_hosts_are_named() -> None:
     said = refusal("resources: {cpus: 2}\nroles: {worker: 51}", {f"h{n}": HostResources(cpus=2.0) for n in range(50)})
     assert said.endswith("2 cpus on h4, and so on, on 45 hosts more; 2 cpus are missing")
 

@@ -121,7 +121,7 @@ def test_a_host_that_is_not_connected_is_named_with_the_reason(scenario: Scenari
         scenario.ask(0)
 
 
-def test_a_run_waits_for_a_host_that_is_being_prepared_only_if_it_needs_it() -> None:
+def test_a_run_waits_for_the_preparation_of_a_host_only_if_it_needs_the_host() -> None:
     hosts = Hosts((Host("a"), Host("b")))
     connections = {host.name: Up(host, hosts) for host in hosts.all}
     plan = plan_of("roles: {worker: 2}\nresources: {cpus: 1}\nengine: {ssh: [a, b]}")

@@ -82,7 +82,7 @@ def test_a_line_without_an_end_is_refused_before_it_fills_the_memory() -> None:
     assert peak < 8 * MIB
 
 
-def test_a_connection_that_ends_early_is_broken() -> None:
+def test_a_stream_that_ends_early_is_a_broken_connection() -> None:
     with pytest.raises(UnreachableError, match="the connection to h1 broke"):
         asyncio.run(channel(iter((b"abc",))).readexactly(4))
 

@@ -1,4 +1,4 @@
-"""A broken connection to a host: waiting callers get an error, no task is left behind, and it is retried."""
+"""When a connection to a host breaks, callers get an error, no task remains, and the host is tried again."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SilentChannel:
 
 
 class ScriptedConnection(HostConnection):
-    """A connection that opens as the test says."""
+    """A connection that is opened by a function of the test."""
 
     def __init__(self, open_connection: Callable[[ScriptedConnection], Awaitable[None]]) -> None:
         hosts = Hosts((HOST,), "unique", "tester", None)
@@ -75,7 +75,7 @@ class ScriptedConnection(HostConnection):
         self._read_from(cast("Channel", channel))
 
     def received(self) -> list[Report]:
-        """Take what is in the inbox."""
+        """Return all reports in the inbox, and empty it."""
         messages = [self.inbox.get_nowait() for _ in range(self.inbox.qsize())]
         return [each.report for each in messages if isinstance(each, Received)]
 
@@ -125,7 +125,7 @@ def test_a_caller_that_waits_for_an_answer_gets_an_error_when_the_connection_bre
     assert run_watched(go) == []
 
 
-def test_a_caller_that_waits_for_a_host_has_the_connection_retried_at_once() -> None:
+def test_a_connection_is_retried_at_once_while_a_caller_waits_for_the_host() -> None:
     tries: list[bool] = []
 
     async def open_connection(connection: ScriptedConnection) -> None:
@@ -176,24 +176,24 @@ def test_a_host_that_accepted_the_login_counts_as_reachable_until_the_attempt_fa
 
 
 class AnsweringChannel:
-    """The channel of an agent with a given answer to each request, and data before it."""
+    """The channel of an agent that sends some lines at first, and the same answer to each request."""
 
-    def __init__(self, *spoken: bytes, answer: bytes = b"", has_end: bool = False) -> None:
-        self._unheard = asyncio.Queue[bytes]()
-        for line in spoken:
-            self._unheard.put_nowait(line)
+    def __init__(self, *sent: bytes, answer: bytes = b"", has_end: bool = False) -> None:
+        self._unread = asyncio.Queue[bytes]()
+        for line in sent:
+            self._unread.put_nowait(line)
         if has_end:
-            self._unheard.put_nowait(b"")
+            self._unread.put_nowait(b"")
         self._answer = answer
 
     async def write(self, data: bytes) -> None:
         del data
         if self._answer:
-            self._unheard.put_nowait(self._answer)
+            self._unread.put_nowait(self._answer)
 
     async def readline(self, most_bytes: int) -> bytes:
         del most_bytes
-        return await self._unheard.get()
+        return await self._unread.get()
 
     async def readexactly(self, size: int) -> bytes:
         assert size <= DATA_BYTES
@@ -228,7 +228,7 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
     ],
     ids=lambda spoken: spoken[:60].decode(),
 )
-def test_a_host_that_breaks_the_protocol_is_given_up_after_a_few_connections(spoken: bytes) -> None:
+def test_a_host_that_breaks_the_protocol_is_not_used_after_three_connections(spoken: bytes) -> None:
     async def go() -> None:
         opened: list[ScriptedConnection] = []
 
@@ -272,7 +272,7 @@ def test_an_answer_of_another_kind_ends_the_connection(answer: bytes) -> None:
     assert run_watched(go) == []
 
 
-def test_only_a_placement_request_may_be_told_to_wait() -> None:
+def test_only_the_answer_to_a_placement_request_may_be_must_wait() -> None:
     async def go() -> None:
         answer = b'{"do": "answer", "id": 0, "error": "MustWait", "message": "waits"}\n'
         for do, error in (("place", MustWait), ("usage", EngineError), ("clock", EngineError)):
@@ -289,14 +289,14 @@ def test_other_tasks_run_while_a_host_sends_much() -> None:
     piece = b'{"do": "log", "incarnation": "worker.0 0 0", "at": 0, "bytes": 1048576}\n'
 
     async def go() -> None:
-        heard: list[Report] = []
+        received: list[Report] = []
         turns = 0
         connection = ScriptedConnection(lambda _: asyncio.sleep(0))
         connection.read_from(cast("Any", AnsweringChannel(*[piece] * 100)))
-        while len(heard) < 100:
+        while len(received) < 100:
             turns += 1
             await asyncio.sleep(0)
-            heard += connection.received()
+            received += connection.received()
         assert turns >= 100
         connection._close()
 

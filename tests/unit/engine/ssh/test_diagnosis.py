@@ -1,4 +1,4 @@
-"""The checks of `drumline doctor`, from what each host reported."""
+"""The checks of `drumline doctor` for hosts, from the reports of the hosts."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def verdict_and_words(check: DoctorCheck | None) -> tuple[str, str]:
     return check.verdict, check.words
 
 
-def test_of_a_host_that_cannot_be_used_only_the_reason_is_shown() -> None:
+def test_only_the_error_is_shown_for_a_host_that_cannot_be_used() -> None:
     assert diagnosis.check_host(HostReport(Host("a"), "a does not answer", "try")) == DoctorCheck(
         "a", "missing", "a does not answer", "try"
     )
 
 
-def test_another_patch_of_python_is_the_same_python_and_another_version_is_not() -> None:
+def test_pythons_may_differ_in_their_patch_version_only() -> None:
     same = [report_of("a", "3.11.2"), report_of("b", "3.11.9")]
     assert verdict_and_words(diagnosis.check_pythons(same)) == ("ok", "3.11 on every host")
     several = [report_of("a", "3.12.1"), report_of("b"), report_of("c")]
@@ -40,7 +40,7 @@ def test_another_patch_of_python_is_the_same_python_and_another_version_is_not()
     )
 
 
-def test_the_framework_has_to_be_everywhere_in_one_version() -> None:
+def test_the_framework_must_be_installed_in_one_version_on_all_hosts() -> None:
     plan = plan_of("roles: {worker: 2}")
     one, two, none = (report_of(name, packages=packages) for name, packages in _PACKAGES.items())
     assert verdict_and_words(diagnosis.check_packages([one, one], plan)) == ("ok", "2.20.0 on every host")
@@ -86,7 +86,7 @@ def test_the_disk_with_the_least_free_space_is_shown(free_bytes: int, writable: 
     assert verdict_and_words(diagnosis.check_disks(hosts)) == (verdict, words)
 
 
-def test_gpus_that_the_run_asks_for_must_be_found_on_a_host() -> None:
+def test_gpus_that_the_run_requests_must_exist_on_a_host() -> None:
     plan = plan_of("resources: {gpus: 2}\nroles: {worker: 2}")
     assert verdict_and_words(diagnosis.check_gpus([report_of("a")], plan)) == (
         "missing",

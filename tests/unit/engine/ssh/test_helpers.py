@@ -83,7 +83,7 @@ def test_a_helper_starts_once_and_ends_when_it_has_ended_on_every_host(scenario:
     assert scenario.ends == [Exit(0)]
 
 
-def test_lines_of_all_hosts_are_in_one_log_each_whole_and_with_its_host(scenario: Scenario) -> None:
+def test_complete_lines_of_all_hosts_are_in_one_log_each_with_its_host(scenario: Scenario) -> None:
     scenario.log("a", 0, "one\ntw")
     scenario.log("b", 0, "uno\n")
     scenario.log("a", 6, "o\nno end")
@@ -107,7 +107,7 @@ def test_the_log_of_a_single_host_is_unchanged(tmp_path: Path) -> None:
     assert scenario.ends == [Exit(3)]
 
 
-def test_the_first_that_fails_ends_the_others_and_is_the_cause(scenario: Scenario) -> None:
+def test_the_first_failure_stops_the_helper_on_the_other_hosts_and_is_its_exit(scenario: Scenario) -> None:
     assert [each["do"] for each in scenario.helpers.orders("b")] == ["prepare"]
     helper = scenario.helpers.find_ordered(INCARNATION, "a")
     assert helper
@@ -118,7 +118,7 @@ def test_the_first_that_fails_ends_the_others_and_is_the_cause(scenario: Scenari
     assert scenario.ends == [Exit(3, message="on a")]
 
 
-def test_a_host_that_had_not_started_when_another_failed_is_not_the_cause(tmp_path: Path) -> None:
+def test_a_part_that_was_stopped_before_its_start_is_not_the_failure_of_the_helper(tmp_path: Path) -> None:
     scenario = Scenario(tmp_path)
     scenario.helpers.begin(INCARNATION, ("a", "b"))
     scenario.helpers.go(INCARNATION, "b", "plan of b")
@@ -128,11 +128,11 @@ def test_a_host_that_had_not_started_when_another_failed_is_not_the_cause(tmp_pa
     other = Scenario(tmp_path / "other")
     other.begin()
     other.end("b", Exit(3))
-    other.end("a", NEVER_STARTED)  # the stop request arrived before it had started
+    other.end("a", NEVER_STARTED)  # the order to stop arrived before the helper had started
     assert other.ends == [Exit(3, message="on b")]
 
 
-def test_a_host_that_cannot_start_or_is_lost_is_named(tmp_path: Path) -> None:
+def test_a_helper_ends_with_the_error_of_a_host_that_cannot_start_it_or_is_lost(tmp_path: Path) -> None:
     scenario = Scenario(tmp_path)
     for host in scenario.helpers.begin(INCARNATION, ("a", "b")):
         assert scenario.helpers.waits(INCARNATION, host)
@@ -146,9 +146,9 @@ def test_a_host_that_cannot_start_or_is_lost_is_named(tmp_path: Path) -> None:
     assert [(each.reason, each.message) for each in other.ends] == [("HostLost", "the host b has not answered")]
 
 
-def test_a_supervisor_that_returns_continues_where_the_helper_is(scenario: Scenario, tmp_path: Path) -> None:
+def test_the_next_supervisor_continues_a_helper_on_its_recorded_hosts(scenario: Scenario, tmp_path: Path) -> None:
     scenario.log("a", 0, "one\ntw")
-    again = Scenario(tmp_path, ("a", "b", "c"))  # another host answers by now
+    again = Scenario(tmp_path, ("a", "b", "c"))  # `c` has connected since
     assert list(again.helpers.begin(INCARNATION, again.hosts)) == ["a", "b"]
     again.helpers.go(INCARNATION, "a", "plan of a")
     assert next(again.helpers.orders("a"))["offsets"] == {incarnation_to_text(INCARNATION): 6}
@@ -163,7 +163,7 @@ def test_a_supervisor_that_returns_continues_where_the_helper_is(scenario: Scena
     assert third.ends == [Exit(0)]
 
 
-def test_a_supervisor_that_returns_can_stop_the_helper_at_once(scenario: Scenario, tmp_path: Path) -> None:
+def test_the_next_supervisor_can_stop_a_helper_at_once(scenario: Scenario, tmp_path: Path) -> None:
     again = Scenario(tmp_path)
     assert again.helpers.stop(INCARNATION, 5.0) == {"a", "b"}
     assert [each["do"] for host in ("a", "b") for each in again.helpers.orders(host)] == ["stop", "stop"]
@@ -191,7 +191,7 @@ class LateHost(Scenario):
 BUILD = Incarnation(ReplicaId("build", 0), 0, 0)
 
 
-def test_a_host_that_connects_while_the_helper_runs_runs_it_too(tmp_path: Path) -> None:
+def test_a_host_that_connects_while_a_helper_runs_takes_part_in_it(tmp_path: Path) -> None:
     late = LateHost(tmp_path)
     late.work(BUILD, code=0)
     late.begin()
@@ -214,7 +214,7 @@ def test_a_host_that_connects_late_runs_all_helpers_one_after_the_other(tmp_path
     assert not late.helpers.unready("a")
     assert late.helpers.join("a") is None
     assert late.helpers.join("b") == BUILD
-    assert late.helpers.join("b") is None  # it runs
+    assert late.helpers.join("b") is None  # the build still runs there
     assert late.helpers.living("b") == [BUILD]
     late.work(BUILD, on="b")
     assert late.helpers.join("b") == INCARNATION
@@ -226,7 +226,7 @@ def test_a_host_that_connects_late_runs_all_helpers_one_after_the_other(tmp_path
     assert late.joined == [("b", Exit(0)), ("b", Exit(0))]
     assert not late.helpers.unready("b")
     assert late.helpers.join("b") is None
-    assert late.ends == [Exit(0), Exit(0)]  # those of the first host only
+    assert late.ends == [Exit(0), Exit(0)]  # only the ends on the first host
     assert late.lines == ["b: made"]
     assert not LateHost(tmp_path).helpers.unready("b")  # also for a supervisor that returns
 

@@ -1,4 +1,4 @@
-"""The plan of one host, as the local engine over there is to know it: its folders."""
+"""The folders in the plan that a host receives for its local engine."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def part_of(more: str, options: str = "") -> Plan:
         ("checkpoint: ckpt", ("/base/runs/u/output", "ckpt"), ("/nfs/runs/u/output", "/nfs/digits/ckpt")),
     ],
 )
-def test_what_is_written_is_where_all_see_it_if_they_share_a_folder(
+def test_output_and_checkpoints_are_in_the_shared_folder_if_there_is_one(
     more: str, alone: tuple[str, str | None], shared: tuple[str, str | None]
 ) -> None:
     for options, expected in (("", alone), (", shared: /nfs", shared)):
@@ -32,7 +32,7 @@ def test_what_is_written_is_where_all_see_it_if_they_share_a_folder(
         assert (own.output, own.checkpoint) == expected
 
 
-def test_data_that_is_made_once_is_of_no_run() -> None:
+def test_prepared_data_is_in_a_folder_that_is_kept_between_runs() -> None:
     made = "data: [{name: x, path: sets/x, prepare: fetch}, {name: y, path: y}, {name: z, path: /z, prepare: fetch}]"
     assert [each.path for each in part_of(made).data] == ["/base/data/digits/sets/x", "y", "/z"]
     assert [each.path for each in part_of(made, ", shared: /nfs").data] == ["/nfs/data/digits/sets/x", "y", "/z"]

@@ -1,4 +1,4 @@
-"""What hosts measure is taken once for each replica that they were given."""
+"""Of the measurements of a host, one is used for each replica that it was ordered to start."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ ANSWERS: dict[str, object] = {
 
 
 class HostConnection:
-    """A host that answers with a thousand of what should be one."""
+    """A host that answers with a thousand measurements of one replica."""
 
     is_up = True
     skew_seconds = 0.0
@@ -63,7 +63,7 @@ def host_queries(tmp_path: Path) -> HostQueries:
     return HostQueries(cast("Any", {"h1": HostConnection("h1")}), replicas, cast("Any", receiver))
 
 
-def test_of_what_a_host_measures_again_and_again_in_one_answer_the_last_counts(host_queries: HostQueries) -> None:
+def test_of_several_measurements_of_a_replica_in_one_answer_the_last_is_used(host_queries: HostQueries) -> None:
     assert asyncio.run(host_queries.usage(watched=False)) == [
         Usage(OURS.replica, OURS.attempt, OURS.incarnation, 999.0, 0.0, 1.0)
     ]

@@ -1,4 +1,4 @@
-"""When a host counts as lost: by its silence, as long as this machine was awake."""
+"""A host counts as lost after a time of silence in which this machine was not suspended."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LOST_SECONDS = 60.0
 
 
 class Watched:
-    """A run with a replica on a host that has just fallen silent, and the monitor that looks at it."""
+    """A run with a replica on a host that has just stopped answering, and the monitor that checks the host."""
 
     def __init__(self, folder: Path) -> None:
         self.told: list[Event] = []
@@ -40,7 +40,7 @@ class Watched:
         self.silent: list[HostSilent] = []
 
     def sleep(self, seconds: float) -> None:
-        """Let so much time pass in which nothing is looked at."""
+        """Let this time pass, and check the host only after it."""
         self.moment += seconds
         for found in self.monitor.check(self.moment):
             (self.lost if isinstance(found, HostLost) else self.silent).append(found)  # type: ignore[arg-type]
@@ -75,7 +75,7 @@ def test_time_in_which_this_machine_was_suspended_does_not_count(watched: Watche
     assert watched.is_lost()
 
 
-def test_a_host_that_answers_before_that_is_not_lost(watched: Watched) -> None:
+def test_a_host_that_answers_in_time_is_not_lost(watched: Watched) -> None:
     watched.pass_time(LOST_SECONDS - 1)
     watched.connection.answered_at = watched.moment
     watched.pass_time(LOST_SECONDS - 1)
@@ -90,7 +90,7 @@ def test_a_host_that_broke_the_protocol_is_lost_at_once(watched: Watched) -> Non
     assert watched.monitor.unverified == {"h1"}
 
 
-def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_lost(watched: Watched) -> None:
+def test_a_host_that_answers_but_does_not_report_the_end_of_a_killed_replica_is_lost(watched: Watched) -> None:
     watched.connection.is_up = True
     (kept,) = watched.replicas
     kept.kill_at = watched.moment
@@ -101,7 +101,7 @@ def test_a_host_that_answers_but_never_says_that_a_killed_replica_has_ended_is_l
     assert watched.monitor.unverified == {"h1"}
 
 
-def test_a_silent_host_is_warned_of_once_and_again_when_it_answers(watched: Watched) -> None:
+def test_there_is_one_warning_about_a_silent_host_and_one_message_when_it_answers(watched: Watched) -> None:
     watched.pass_time(LOST_SECONDS / 2)
     (silent,) = watched.silent
     assert silent.warning.startswith("h1 has not answered for 5.0s; its replicas continue")
@@ -110,7 +110,7 @@ def test_a_silent_host_is_warned_of_once_and_again_when_it_answers(watched: Watc
     assert watched.monitor.note_connected("h1") == ""
 
 
-def test_a_host_without_replicas_is_not_looked_at(watched: Watched) -> None:
+def test_a_host_without_replicas_is_not_checked(watched: Watched) -> None:
     (replica,) = watched.replicas
     watched.replicas.end(replica, Exit(0), 1.0)
     watched.pass_time(2 * LOST_SECONDS)

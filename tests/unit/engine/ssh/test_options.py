@@ -75,7 +75,7 @@ def test_output_that_is_not_shared_gives_a_warning_only_with_several_hosts() -> 
     assert not list(host_warnings(Hosts(all=(Host("a"), Host("b")), shared="/mnt")))
 
 
-def test_hosts_on_the_command_line_replace_those_of_the_spec_and_keep_what_it_says_of_them(spec: Path) -> None:
+def test_hosts_on_the_command_line_replace_those_of_the_spec_and_keep_their_settings_in_it(spec: Path) -> None:
     plan = load(None, flags={"hosts": "gpu3, me@gpu1"}).plan
     assert plan.engine == "ssh"
     known = Host("me@gpu1", "10.1.10.58", 12345, 16.0, 64 * 1024**3, 4)
@@ -83,7 +83,7 @@ def test_hosts_on_the_command_line_replace_those_of_the_spec_and_keep_what_it_sa
     assert hosts_of(plan).config == str(spec.parent / "ssh" / "config")
 
 
-def test_hosts_on_the_command_line_mean_ssh_whatever_the_spec_says(spec: Path) -> None:
+def test_hosts_on_the_command_line_select_ssh_whatever_the_engine_in_the_spec(spec: Path) -> None:
     spec.write_text("project: digits\nrun: x\nengine: kubernetes\n")
     loaded = load(None, flags={"hosts": "a"})
     assert loaded.plan.engine == "ssh"
@@ -98,7 +98,7 @@ def test_a_random_suffix_is_chosen_only_for_folders_that_must_be_unique(spec: Pa
     assert len({each.unique for each in hosts}) == 3
 
 
-def test_another_file_for_ssh_is_named_by_a_variable(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_names_another_configuration_file_for_ssh(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_SSH_CONFIG", "/elsewhere/config")
     assert hosts_of(load(None).plan).config == "/elsewhere/config"
 

@@ -1,4 +1,4 @@
-"""Ends are held back for a host that was told something, but not for ever."""
+"""Ends are held back while a host carries out its orders, for a limited time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scaffold.loops import SimulatedTimeLoop
 
 
 class Hosts:
-    """Two replicas, and a clock that is turned by hand."""
+    """Two replicas, and a clock that the test advances."""
 
     def __init__(self, folder: Path) -> None:
         self.clock = SimulatedTimeLoop()
@@ -45,8 +45,8 @@ def hosts(tmp_path: Path) -> Hosts:
     return Hosts(tmp_path)
 
 
-@pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["every host", "one that was told more"])
-def test_an_end_waits_for_all_that_hosts_were_told(hosts: Hosts, names: tuple[str, str]) -> None:
+@pytest.mark.parametrize("names", [("a", "b"), ("a", "a")], ids=["every host", "two orders for one host"])
+def test_an_end_is_held_until_hosts_have_carried_out_all_orders(hosts: Hosts, names: tuple[str, str]) -> None:
     first, second = map(hosts.orders().hold, names)
     hosts.end(1, 5.0)
     hosts.replicas.tracker.release(names[0], first)
@@ -56,7 +56,7 @@ def test_an_end_waits_for_all_that_hosts_were_told(hosts: Hosts, names: tuple[st
     assert hosts.ended == [0, 1]
 
 
-def test_a_host_that_does_not_answer_is_not_waited_for_for_ever(hosts: Hosts) -> None:
+def test_ends_are_held_for_a_short_time_for_a_host_that_is_not_connected(hosts: Hosts) -> None:
     hosts.orders().hold("a")
     hosts.end(0, 4.0)
     assert hosts.ended == []
@@ -64,7 +64,7 @@ def test_a_host_that_does_not_answer_is_not_waited_for_for_ever(hosts: Hosts) ->
     assert hosts.ended == [0]
 
 
-def test_a_host_that_is_reached_has_more_time_to_answer(hosts: Hosts) -> None:
+def test_ends_are_held_longer_for_a_connected_host(hosts: Hosts) -> None:
     hosts.orders(is_connected=True).hold("a")
     hosts.end(0, 4.0)
     for _ in range(3):
@@ -75,7 +75,7 @@ def test_a_host_that_is_reached_has_more_time_to_answer(hosts: Hosts) -> None:
     assert hosts.ended == [0]
 
 
-def test_nor_is_one_that_is_reached_waited_for_for_ever(hosts: Hosts) -> None:
+def test_ends_are_held_for_a_limited_time_for_a_connected_host(hosts: Hosts) -> None:
     hosts.orders(is_connected=True).hold("a")
     hosts.end(0, 4.0)
     for _ in range(100):
@@ -83,13 +83,13 @@ def test_nor_is_one_that_is_reached_waited_for_for_ever(hosts: Hosts) -> None:
     assert hosts.ended == [0]
 
 
-def test_a_host_that_is_told_something_again_and_again_holds_back_no_end_for_ever(hosts: Hosts) -> None:
+def test_ends_are_held_for_a_limited_time_for_a_host_that_receives_orders_repeatedly(hosts: Hosts) -> None:
     orders = hosts.orders(is_connected=True)
     orders.hold("a")
     hosts.end(0, 4.0)
     for _ in range(11):
         hosts.clock.pass_time(5.0)
-        orders.hold("a")  # it has connected anew
+        orders.hold("a")  # the host has connected again
     assert hosts.ended == []
     hosts.clock.pass_time(5.0)
     assert hosts.ended == [0]

@@ -48,7 +48,7 @@ def place(connection: HostConnection) -> Any:
     return asyncio.run(PlacementRequest(plan, connections, (), 1.0).place(0))
 
 
-def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -> None:
+def test_each_host_places_its_own_replicas_at_the_address_where_it_was_reached() -> None:
     placed, _ = place(PlacingHost(HOSTS.all[1]))
     workers = ReplicaId("worker", 0), ReplicaId("worker", 1)
     assert placed.hosts == dict(zip(workers, ("h1", "h2"), strict=True))
@@ -56,7 +56,7 @@ def test_each_host_places_its_own_replicas_at_the_address_where_it_was_found() -
 
 
 @pytest.mark.parametrize("name", ["worker.0", "worker.7", "chief.0", "prepare", "../..", "worker.01"])
-def test_a_host_that_places_another_replica_gets_none(name: str) -> None:
+def test_a_host_that_places_a_replica_that_was_not_requested_is_refused(name: str) -> None:
     connection = PlacingHost(HOSTS.all[1], more=(name,))
     with pytest.raises(MalformedError, match=r"h2 has sent something.*which was not requested"):
         place(connection)

@@ -1,4 +1,4 @@
-"""A host is believed about the replicas that it was given, and about nothing else."""
+"""Reports of a host are accepted only about replicas that it was ordered to start."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def used(incarnation: Incarnation) -> Usage:
     )
 
 
-def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
+def test_reports_of_a_host_about_its_own_replicas_are_accepted(story: Story) -> None:
     story.hear("h1", LogPiece(OURS, 0, b"hello\n"))
     story.hear("h1", SmallFile(OURS, "report", b"{}"))
     story.happen("h1", ReplicaStarted(OURS.replica, OURS.attempt, OURS.incarnation, 4711))
@@ -123,7 +123,7 @@ def test_a_host_speaks_for_its_own_replicas(story: Story) -> None:
 
 
 @pytest.mark.parametrize("incarnation", [THEIRS, HELPER, OURS.replace(attempt=3), OURS.replace(incarnation=1)], ids=str)
-def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(
+def test_reports_of_a_host_about_other_replicas_are_dropped_with_one_warning(
     story: Story, incarnation: Incarnation
 ) -> None:
     before = story.files()
@@ -148,14 +148,14 @@ def test_what_a_host_says_of_other_replicas_is_dropped_and_warned_of_once(
     ]
 
 
-def test_a_host_has_no_say_in_what_other_replicas_used(story: Story) -> None:
+def test_usage_of_another_replica_in_the_report_of_a_host_is_dropped(story: Story) -> None:
     story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(0), 900.0), used(THEIRS))
     assert not [*story.replicas.used()]
     assert len(story.warnings) == 1
 
 
 @pytest.mark.parametrize("kind", [EngineFailed, EngineWarned, AttemptDelayed])
-def test_a_host_without_a_part_in_the_attempt_fails_and_delays_nothing(
+def test_events_of_a_host_that_does_not_take_part_in_the_attempt_are_dropped(
     story: Story, kind: Callable[[int, str], HostEvent]
 ) -> None:
     story.happen("h3", kind(2, "forged"))
@@ -167,13 +167,13 @@ def test_a_host_without_a_part_in_the_attempt_fails_and_delays_nothing(
     assert story.told == [kind(2, "h1: true")]
 
 
-def test_a_host_with_a_helper_speaks_of_attempt_0(story: Story) -> None:
+def test_only_a_host_with_a_helper_may_report_events_of_attempt_0(story: Story) -> None:
     story.happen("h2", EngineWarned(0, "slow"))
     story.happen("h1", EngineWarned(0, "forged"))
     assert story.told == [EngineWarned(0, "h2: slow")]
 
 
-def test_a_host_cannot_fill_the_journal(story: Story) -> None:
+def test_the_number_of_events_that_a_host_adds_to_the_journal_is_limited(story: Story) -> None:
     for number in range(10_000):
         story.happen("h1", EngineWarned(2, f"warning {number}"))
     assert len(story.told) == 100
@@ -184,7 +184,7 @@ def test_a_host_cannot_fill_the_journal(story: Story) -> None:
     assert len(story.told) == 102
 
 
-def test_room_is_told_no_more_often_but_never_not_at_all(story: Story) -> None:
+def test_reports_of_free_resources_above_the_quota_are_delayed_and_not_dropped(story: Story) -> None:
     for _ in range(1000):
         story.happen("h1", RoomFound(2))
     assert story.told == [RoomFound(2)] * 100
@@ -193,13 +193,13 @@ def test_room_is_told_no_more_often_but_never_not_at_all(story: Story) -> None:
 
 
 @pytest.mark.parametrize(("said", "told"), [(9e10, NOW), (900.0, 900.0)])
-def test_an_end_is_never_in_the_future(story: Story, said: float, told: float) -> None:
+def test_the_time_of_an_end_is_never_in_the_future(story: Story, said: float, told: float) -> None:
     story.happen("h1", ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(1), said))
     assert story.told == [ReplicaExited(OURS.replica, OURS.attempt, OURS.incarnation, Exit(1), told)]
 
 
 @pytest.mark.parametrize("at", [1, 1 << 40, (1 << 63) - 1])
-def test_a_piece_behind_the_end_of_a_log_is_dropped(story: Story, at: int) -> None:
+def test_a_piece_that_leaves_a_gap_in_a_log_is_dropped(story: Story, at: int) -> None:
     story.hear("h1", LogPiece(OURS, at, b"x"))
     story.hear("h2", LogPiece(HELPER, at, b"x"))
     assert not [name for name in story.files() if "log" in name and (story.folder / name).stat().st_size]

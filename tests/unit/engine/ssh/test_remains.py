@@ -39,13 +39,13 @@ def written(folder: Path, origin: Origin | None, own: Plan | None = None) -> Run
         (FETCHED.replace(fetched_at=1.0, is_whole=True), "/project/out, fetched from gpu1"),
     ],
 )
-def test_the_output_is_where_it_was_fetched_to_or_still_on_the_host(
+def test_the_output_is_described_by_its_folder_here_or_on_the_host(
     tmp_path: Path, origin: Origin | None, words: str
 ) -> None:
     assert describe_output(written(tmp_path, origin)) == words
 
 
-def test_an_output_that_is_fetched_repeatedly_states_the_last_time(tmp_path: Path) -> None:
+def test_an_output_that_is_fetched_repeatedly_is_described_with_the_last_time(tmp_path: Path) -> None:
     words = describe_output(written(tmp_path, FETCHED.replace(fetched_at=time.time() - 7200)))
     assert words == "/project/out, fetched 2h ago from /there on gpu1"
 
@@ -58,7 +58,7 @@ def test_shared_output_remains_on_the_hosts_and_fetched_output_in_the_project(tm
     assert list(remains(inside)) == []
 
 
-def test_unverified_hosts_are_those_of_the_supervisors_list_with_their_lease(tmp_path: Path) -> None:
+def test_unverified_hosts_are_read_from_the_supervisors_list_and_have_the_lease_of_the_plan(tmp_path: Path) -> None:
     assert list(unverified_hosts(written(tmp_path, None))) == []
     (tmp_path / UNREACHED).write_text("gpu1\ngpu2 1700000000\n")
     own = plan(", lease: 2m")

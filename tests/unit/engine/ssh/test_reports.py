@@ -1,4 +1,4 @@
-"""What a host says by itself is a piece of a log, a small file or an event of a host; anything else is refused."""
+"""A report of a host is a piece of a log, a small file or an event of a host; anything else is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def exited(**fields: object) -> dict[str, Any]:
     return {"do": "event", "event": {**event, "exit": {"code": 1}, **fields}}
 
 
-def test_what_agents_say_is_read() -> None:
+def test_valid_reports_are_read() -> None:
     room = {"do": "event", "event": event_to_data(RoomFound(0)), "usage": None}
     assert read_report(Frame(room)) == EventReport(RoomFound(0))
     log = {"do": "log", "incarnation": "worker.0 1 0", "at": 5, "bytes": 3}
@@ -75,17 +75,17 @@ def test_what_agents_say_is_read() -> None:
     ],
     ids=str,
 )
-def test_what_no_agent_says_is_refused(message: dict[str, Any]) -> None:
+def test_invalid_reports_are_refused(message: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r".*"):
         read_report(Frame(message))
 
 
-def test_long_messages_are_cut() -> None:
+def test_long_messages_are_truncated() -> None:
     words = "x" * 1_000_000
     for event in (
         EngineFailed(0, words),
         ReplicaStarted(WORKER, 0, note=words),
         ReplicaExited(WORKER, 0, 0, Exit(message=words), 1.0),
     ):
-        news = read_report(Frame({"do": "event", "event": event_to_data(event)}))
-        assert len(str(news)) < 3000
+        report = read_report(Frame({"do": "event", "event": event_to_data(event)}))
+        assert len(str(report)) < 3000

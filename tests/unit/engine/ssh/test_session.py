@@ -1,4 +1,4 @@
-"""A run on hosts that answer as a test has them answer, by a clock that is turned by the test."""
+"""A session with simulated hosts and a simulated clock: slow hosts, errors, ends and releases."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ PLACE = Place("", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")
 
 
 class PlayedHost(HostConnection):
-    """A host that answers every question, after as many seconds as a test has it take."""
+    """A host that answers every request after `answer_seconds`."""
 
     answer_seconds = 0.0
 
@@ -96,7 +96,7 @@ class PlayedRun:
         self.loop.pass_time(0.0)
 
     def events(self) -> list[Event]:
-        """Take what was reported since the last call."""
+        """Return the events that were reported since the last call."""
         self.loop.pass_time(0.0)
         queue = self.session._events._events
         return [cast("Event", queue.get_nowait()) for _ in range(queue.qsize())]
@@ -137,11 +137,11 @@ def test_a_host_that_takes_30_s_to_answer_delays_nothing_else(run: Callable[[], 
     played.loop.pass_time(0.0)
     assert "stop" in other.asked
     assert played.loop.time() == began
-    played.loop.wait(played.session.usage(watched=True))  # of those that answer at once
+    played.loop.wait(played.session.usage(watched=True))  # of hosts that answer at once
     assert played.loop.time() <= began + 2.0
 
 
-def test_after_an_error_what_arrives_is_still_read(
+def test_messages_of_hosts_are_still_read_after_an_error(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = run()
@@ -158,7 +158,7 @@ def test_after_an_error_what_arrives_is_still_read(
     assert [str(each) for each in played.errors] == ["no space left"]
 
 
-def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fetched(
+def test_the_end_of_a_chief_is_reported_once_its_output_is_fetched_or_cannot_be_fetched(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = asyncio.Event()
@@ -178,7 +178,7 @@ def test_the_end_of_a_chief_is_reported_when_its_output_is_here_or_cannot_be_fet
 
 
 @pytest.mark.parametrize(("grace_seconds", "waits_seconds"), [(0.0, 0.0), (5.0, 35.0)])
-def test_a_chief_that_is_stopped_is_not_waited_for_until_all_of_its_output_is_here(
+def test_a_chief_that_is_stopped_is_reported_as_ended_before_all_its_output_is_fetched(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, grace_seconds: float, waits_seconds: float
 ) -> None:
     monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
@@ -194,7 +194,7 @@ def test_a_chief_that_is_stopped_is_not_waited_for_until_all_of_its_output_is_he
     assert played.events() == [ended(CHIEF)]
 
 
-def test_hosts_are_released_in_time_while_one_sends_its_output_without_an_end(
+def test_hosts_are_released_in_time_while_one_sends_output_endlessly(
     run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())

@@ -11,7 +11,7 @@ from drumline.engine.ssh.shell import connect
 
 
 def test_a_connection_that_is_cancelled_at_once_leaves_no_coroutine_that_was_never_awaited(tmp_path: Path) -> None:
-    """A coroutine that was never awaited gives a warning, which fails the test."""
+    """Python warns of a coroutine that was never awaited, and the warning fails the test."""
     config = tmp_path / "config"
     config.touch()
 

@@ -27,7 +27,7 @@ NAMES = ("a", "b", "c")
 
 
 class Reached:
-    """A host of a test, which answers as long as the test allows it."""
+    """A host that is connected while the test includes it in `reached`."""
 
     received_bytes = 0
 
@@ -57,7 +57,7 @@ class ProjectTransfer:
         self.site = Site(self.project, folder / "home", 1)
         self.reached = set(NAMES)
         self.sync = self.new_sync()
-        self.runner = asyncio.Runner()  # one loop for all
+        self.runner = asyncio.Runner()  # one loop for all calls
         self._attempt = -1
 
     def output(self, host: str) -> Path:
@@ -139,7 +139,7 @@ def test_a_host_that_cannot_receive_the_project_is_named(transfer: ProjectTransf
     assert (transfer.hosts["c"].home / "runs/u/project/train.py").exists()
 
 
-def test_output_of_runs_in_the_project_is_not_sent(travel: Callable[..., ProjectTransfer]) -> None:
+def test_an_output_folder_in_the_project_is_not_sent(travel: Callable[..., ProjectTransfer]) -> None:
     transfer = travel(more="output: results")
     (transfer.project / "results").mkdir()
     (transfer.project / "results/model").write_text("large")
@@ -147,7 +147,7 @@ def test_output_of_runs_in_the_project_is_not_sent(travel: Callable[..., Project
     assert listing(transfer.hosts["a"].home / "runs/u/project") == {"train.py": (b"print('hello')\n", False)}
 
 
-def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(transfer: ProjectTransfer) -> None:
+def test_the_next_attempt_finds_the_last_checkpoint_on_all_its_hosts(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     transfer.write("a", "checkpoint/ckpt-1", "one")
     transfer.write("b", "worker.log", "of b alone")
@@ -164,7 +164,7 @@ def test_the_next_attempt_finds_the_checkpoint_wherever_its_chief_is(transfer: P
     assert (transfer.output("b") / "worker.log").exists()
 
 
-def test_the_output_of_a_lost_host_is_the_last_fetched_one(transfer: ProjectTransfer) -> None:
+def test_the_last_fetched_output_of_a_lost_host_is_used(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     transfer.write("a", "ckpt", "fetched")
     os.utime(transfer.output("a") / "ckpt", (1, 1))
@@ -257,7 +257,7 @@ def test_nothing_is_fetched_from_hosts_that_share_a_folder(travel: Callable[...,
         ("checkpoint: /data/ckpt", {"output": "run/output", "checkpoint": "run/checkpoint"}),
     ],
 )
-def test_output_is_fetched_to_where_a_local_run_would_write_it(
+def test_output_is_fetched_into_the_folder_of_the_spec_only_if_it_is_inside_the_project(
     travel: Callable[..., ProjectTransfer], tmp_path: Path, more: str, expected: dict[str, str]
 ) -> None:
     transfer = travel(more=more)
@@ -301,10 +301,10 @@ def test_files_that_a_host_writes_in_its_project_do_not_replace_the_code_on_othe
         transfer.begin("a")
     for other in ("b", "c"):
         assert listing(transfer.output(other)) == listing(transfer.project)
-    transfer.begin("a", among=("a",))  # its own files stay
+    transfer.begin("a", among=("a",))  # a host keeps the files that it wrote itself
 
 
-def test_warnings_about_a_host_with_always_new_problems_are_limited(transfer: ProjectTransfer) -> None:
+def test_warnings_about_left_out_files_of_a_host_are_limited_in_number_and_length(transfer: ProjectTransfer) -> None:
     transfer.begin("a")
     for number in range(100):
         transfer.sync._warn_left_out([f"link-{number}-{'x' * 3000}"])
@@ -314,7 +314,7 @@ def test_warnings_about_a_host_with_always_new_problems_are_limited(transfer: Pr
     assert not transfer.sync.take_warnings()
 
 
-def test_paths_that_a_host_lists_once_are_not_kept_in_memory(
+def test_the_number_of_remembered_paths_of_fetched_files_is_limited(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "_MOST_KNOWN_CHARS", 100)
@@ -343,7 +343,7 @@ def test_a_project_of_gigabytes_gives_a_warning(transfer: ProjectTransfer) -> No
 
 
 class SlowSync(ProjectSync):
-    """Output that arrives at a given rate."""
+    """A sync whose output arrives at a given rate."""
 
     def come(self, host: Reached, *, rate_bytes: int, looks: int) -> None:
         async def come() -> None:
@@ -362,7 +362,7 @@ def collect(transfer: ProjectTransfer, *, rate_bytes: int, looks: int) -> None:
 
 
 @pytest.mark.parametrize("rate_bytes", [0, 1])
-def test_a_host_that_sends_almost_nothing_is_not_waited_for(
+def test_fetching_fails_when_a_host_sends_almost_nothing(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch, rate_bytes: int
 ) -> None:
     monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.1)
@@ -370,7 +370,7 @@ def test_a_host_that_sends_almost_nothing_is_not_waited_for(
         collect(transfer, rate_bytes=rate_bytes, looks=1_000_000)
 
 
-def test_a_large_output_is_waited_for_while_it_arrives(
+def test_fetching_continues_while_a_large_output_arrives(
     transfer: ProjectTransfer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sync, "_STALLED_SECONDS", 0.5)
