@@ -1,1 +1,1 @@
-"""Figures, as ratios side by side in one run. `make bench` runs them all."""
+"""Benchmarks: drumline and its peers measured in one run, as ratios. `make bench` runs them all."""

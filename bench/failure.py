@@ -3,9 +3,9 @@
 Run as `python -m bench.failure` from the checkout, with the environments of `scripts/environment tensorflow` and of
 `scripts/environment torch` built. In the first case a worker of a mirrored training raises after some steps, while the
 other waits for it in a collective; in the second its script imports a module that is not there, while the other waits
-for it to come. The time counts from the end of the failed process, as the run's journal has it; what its interpreter
-needed to end after the line that failed is its own time, and is printed beside it. The peer is the goal, in seconds: a
-ratio above 1 misses it.
+for it at the rendezvous. Times are measured from the end of the failed process, from the journal; the time that its
+interpreter needed to exit after the failed line is not included, and printed beside it. The peer is the goal in
+seconds: a ratio above 1 misses it.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
 
 
 def measure(folder: Path, framework: str, script: str) -> list[dict[str, float]]:
-    """Let the run fail again and again; return when the card and the prompt came after each failure."""
+    """Repeat the failing run; return the seconds from each failure to the card and to the prompt."""
     (folder / "train.py").write_text(script)
     (folder / "drumline.yml").write_text(
         f"project: bench\nframework: {framework}\nrun: python train.py\nroles: {{worker: 2}}\n"

@@ -1,4 +1,4 @@
-"""Workers that are started by hand: the variables that each needs, free ports, and the environments of frameworks."""
+"""Start workers without drumline: the variables that each needs, free ports, and the environments of frameworks."""
 
 from __future__ import annotations
 

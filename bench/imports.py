@@ -1,4 +1,4 @@
-"""The shape of the code: packages, the arrows between them, and the files that the processes of one `train` execute.
+"""The structure of the code: packages, imports between them, and the files that the processes of one `train` execute.
 
 Run as `python -m bench.imports [CHECKOUT] [--files]`. CHECKOUT (this one unless given) has been set up by `make setup`:
 an older version can be measured beside this one. Where KUBECONFIG is set, as in
@@ -48,7 +48,7 @@ note("begin", sys.executable)
 os.register_at_fork(after_in_child=forked)
 sys.addaudithook(audit)
 """
-# Replicas name their keeper, and last long enough for what is imported only when they have settled.
+# Replicas print the pid of their keeper, and run long enough for modules that are imported only later.
 LOCAL = "project: shape\nrun: python -c 'import os, time; time.sleep(6); print(os.getppid())'\nroles: {worker: 2}\n"
 CLUSTER = "project: shape\nrun: sleep 6\nroles: {worker: 2}\nengine: {kubernetes: {image: 'python:local'}}\n"
 
@@ -120,14 +120,14 @@ def engines_known_outside(graph: Graph) -> int:
 
 
 def circles(graph: Graph) -> list[str]:
-    """Return the sets of nodes that reach each other, as text."""
+    """Return the cycles of the graph (sets of nodes that reach each other), as text."""
     reached = {each: reach(graph, each) for each in graph}
     found = {frozenset(other for other in reached[each] if each in reached[other]) for each in graph}
     return sorted(" ".join(sorted(each)) for each in found if each)
 
 
 def reach(graph: Graph, start: str) -> set[str]:
-    """Return all that is reached from a node by at least one arrow."""
+    """Return all nodes that are reached from a node by at least one edge."""
     seen, left = set[str](), list(graph[start])
     while left:
         if (each := left.pop()) not in seen:
@@ -157,7 +157,7 @@ def measure(checkout: Path, spec: str) -> dict[str, set[str]]:
 
 
 def sort_out(notes: Iterable[str], command: str, logs: str, checkout: Path) -> dict[str, set[str]]:
-    """Return the files of each kind of process: a keeper is what a replica names, a supervisor has its package."""
+    """Return the files of each kind of process: replicas print their keepers, and a supervisor loads `supervise`."""
     files: dict[str, list[str]] = {}
     parents: dict[str, str] = {}
     for note in notes:

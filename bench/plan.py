@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Figures(NamedTuple):
-    """What a line of one size costs."""
+    """The costs of a gang of one size."""
 
     seconds: dict[str, float]
     written_bytes: dict[str, int]
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure(size: int) -> Figures:
-    """Plan, place, bind and render a line of so many replicas."""
+    """Plan, place, bind and render a gang of so many replicas; return the costs."""
     spec = read_spec((SPEC % (size - 1)).encode(), "drumline.yml", known_spec_type()).spec
     engine = open_engine("local", Site(Path("/"), Path("/home/me"), 8))
     repetitions = max(5, 10_000 // size)
@@ -78,7 +78,7 @@ def measure(size: int) -> Figures:
 
 
 def least(call: Callable[[], T], repetitions: int) -> tuple[float, T]:
-    """The shortest time that a call took, and what it returned."""
+    """Return the shortest CPU time of several calls, and the result."""
     times = []
     gc.collect()
     gc.disable()

@@ -1,4 +1,4 @@
-"""What kinds of frozen values cost: to import, to define 150 of them, to make, change, compare and hash one.
+"""The cost of kinds of frozen values: to import, to define 150 of them, to make, change, compare and hash one.
 
 Run as `python -m bench.records [TURNS]` from the checkout. Kinds take turns, each in a process of its own, and the
 least CPU time of all turns counts, so that a busy machine blurs the figures little. docs/adr/0003 has the table.

@@ -1,4 +1,4 @@
-"""From the death of a worker to the first new step on all: with drumline, and with alternatives.
+"""The time from the kill of a worker to the next step of all workers: with drumline, and with alternatives.
 
 Run as `python -m bench.recovery [tensorflow] [torch]` from the checkout, with the environments of `scripts/environment
 tensorflow torch` built. Two workers train; one is killed with KILL after the first steps. It is compared,
@@ -36,7 +36,7 @@ WORKERS = 2
 PATIENCE_SECONDS = 40
 CHANCES = 2
 
-# Behind the first step of `bench.start`: say so, and train on.
+# After the first step of `bench.start`: record it, and continue to train.
 TENSORFLOW_ON = "\nwhile True: float(step(tf.constant(x), tf.constant(y)))\n"
 TORCH_ON = """
 while True:
@@ -52,7 +52,7 @@ os.rename(mark + ".new", mark)
 
 
 class Case(NamedTuple):
-    """A framework, and what its recovery is held against."""
+    """A framework, and the alternative to which its recovery is compared."""
 
     framework: str
     script: str
@@ -95,7 +95,7 @@ def measure(name: str, case: Case) -> None:
 
 
 class Bench:
-    """A folder with a script, and everything that is started there."""
+    """A folder with a script, and the processes that are started there."""
 
     def __init__(self, folder: Path, case: Case) -> None:
         self.folder, self.case = folder, case
@@ -112,7 +112,7 @@ class Bench:
         (folder / "drumline.yml").write_text(f"project: bench\n{line}restart: 1\n")
 
     def by_hand(self) -> float:
-        """Start the line, each worker by itself, up to its first step."""
+        """Start all workers without drumline; return the seconds to the first step of all."""
         began = self._clear()
         words = typed(self.case.framework, WORKERS)
         processes = [self._start([str(self.python), "train.py"], each) for each in words]
@@ -121,9 +121,9 @@ class Bench:
         return seconds
 
     def torchrun(self) -> float:
-        """Kill a rank of torchrun, which starts all anew; where it does not in time, it is given another chance.
+        """Kill a rank of torchrun, which restarts all ranks; repeat it if torchrun does not succeed in time.
 
-        Its ranks find the addresses of those before them in its store, call them, and fall again, more often than not
+        The new ranks find addresses of the previous ones in its store, connect to them, and usually fail again
         (`Gloo connectFullMesh failed … Connection refused`): so it may restart more than once.
         """
         words = ["--standalone", f"--nproc-per-node={WORKERS}", "--max-restarts=9", "train.py"]
@@ -135,12 +135,12 @@ class Bench:
             except TimeoutError:
                 print(f"torchrun did not come back within {PATIENCE_SECONDS} s")
             finally:
-                process.send_signal(signal.SIGTERM)  # it takes its ranks along
+                process.send_signal(signal.SIGTERM)  # its ranks end with it
                 process.wait()
         return math.nan
 
     def drumline(self) -> tuple[float, tuple[float, ...]]:
-        """Kill a worker of a run with a budget; return also where the time went."""
+        """Kill a worker of a run with a restart budget; return the seconds, and the parts of that time."""
         self._clear()
         _end([self._start([str(self.python), "-m", "drumline", "train", "-d"], {})], kill=False)
         seconds, killed = self._kill_one(self._second_worker)
@@ -162,7 +162,7 @@ class Bench:
         return next(each.pid or 0 for each in events if isinstance(each, ReplicaStarted) and each.replica.index == 1)
 
     def _kill_one(self, choose: Callable[[dict[int, float]], int]) -> tuple[float, float]:
-        """Kill a worker that has taken a step; return the seconds until all take one again, and when it was killed."""
+        """Kill a worker that has taken a step; return the seconds to the next step of all, and the time of the kill."""
         before = self._first_steps(set())
         time.sleep(0.5)  # in the middle of the training
         killed = time.monotonic()
@@ -175,7 +175,7 @@ class Bench:
         return time.monotonic()
 
     def _first_steps(self, known: set[int]) -> dict[int, float]:
-        """Wait until all workers that are not known have taken a step, and return when each did."""
+        """Wait until all workers except known ones have taken a step; return the time of each first step."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             names = [

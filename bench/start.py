@@ -1,4 +1,4 @@
-"""From the command to the first training step on every worker: by hand, and with drumline, cold and warm.
+"""The time from the command to the first training step of every worker: by hand, and with drumline, cold and warm.
 
 Run as `python -m bench.start [CASE...]` from the checkout, with the environments of `scripts/environment tensorflow
 torch` built; `CASES` has the names. By hand is one process per worker with nothing but the variables that it
@@ -146,7 +146,7 @@ def median(figures: Iterable[Figures], field: str) -> float:
 
 
 class Bench:
-    """A folder with a script, and everything that is started there."""
+    """A folder with a script, and the processes that are started there."""
 
     def __init__(self, folder: Path, python: Path, case: Case) -> None:
         self.folder, self.python, self.case = folder, python, case
@@ -178,7 +178,7 @@ class Bench:
         return self._measure(self.case.workers, lambda: [self._start(command, {})])
 
     def wait_ready(self) -> None:
-        """Wait for the warm process, which is made ready after a first launch that does not wait for it."""
+        """Wait until the warm process is ready; a first launch starts it without waiting for it."""
         while not any(known.ready for known in list_warm_processes(self.folder / "home")):
             time.sleep(0.01)
 

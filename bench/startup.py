@@ -1,4 +1,4 @@
-"""How long until a command answers, against a bare interpreter.
+"""The time of short commands, compared with a bare interpreter.
 
 Run as `python -m bench.startup [REPETITIONS]` from the checkout. Commands take turns, and the least of all turns
 counts, so that a busy machine blurs the ratios little.

@@ -1,4 +1,4 @@
-"""How long it takes to submit a run to a cluster: by drumline, and by `kubectl apply` of the same objects.
+"""The time to submit a run to a cluster: by drumline, and by `kubectl apply` of the same objects.
 
 Run as `scripts/cluster/run .venv/bin/python -m bench.submit [REPLICAS...]` from the checkout, or with KUBECONFIG. The
 server checks every object and keeps none (`dryRun: All`), so that both submit the same, and no pod

@@ -1,4 +1,4 @@
-"""How fast workers train: launched by drumline, launched by hand with TF_CONFIG only, and as one process.
+"""The speed of training: workers launched by drumline, workers launched by hand with TF_CONFIG only, and one process.
 
 Run as `python -m bench.training [cnn] [mlp] [torch]` from the checkout, with the environments of `scripts/environment
 tensorflow torch` built. Each is the same script with the same 256 examples a step, shared among the workers; what is
@@ -77,7 +77,7 @@ def measure(name: str, case: Case) -> None:
 
 
 def _pace(blocks: list[float]) -> float:
-    """Examples a second."""
+    """Return the examples per second."""
     return EXAMPLES / statistics.median(blocks)
 
 

@@ -49,7 +49,7 @@ def main() -> None:
         save_checkpoints_steps=200,  # and an evaluation after each
         keep_checkpoint_max=2,
         log_step_count_steps=10,
-        experimental_max_worker_delay_secs=0,  # else worker 0 would begin after 5 seconds, worker 1 after 10
+        experimental_max_worker_delay_secs=0,  # otherwise worker 0 would start after 5 seconds, worker 1 after 10
     )
     if runtime.role() == "ps":
         tf.distribute.Server(config.cluster_spec, "ps", runtime.index()).join()  # until drumline stops it
@@ -142,14 +142,14 @@ def make_model(body_words: int, title_words: int, lr: float) -> tf.keras.Model:
 
 
 def make_input(bodies: np.ndarray, titles: np.ndarray, epochs: int = 1, *, shuffle: bool = False) -> Callable:
-    """Batches of bodies and titles without their last word, and of titles without their first, to be told."""
+    """Return batches: bodies and titles without their last word as input, titles without their first word as labels."""
     return tf.compat.v1.estimator.inputs.numpy_input_fn(
         {"body": bodies, "title": titles[:, :-1]}, titles[:, 1:], BATCH, epochs, shuffle
     )
 
 
 def make_serving_input(lengths: dict[str, int]) -> Callable:
-    """What the exported model is given."""
+    """Return the inputs of the exported model."""
 
     def receive() -> tf.estimator.export.ServingInputReceiver:
         given = {name: tf.compat.v1.placeholder(tf.int64, (None, length), name) for name, length in lengths.items()}
@@ -159,7 +159,7 @@ def make_serving_input(lengths: dict[str, int]) -> Callable:
 
 
 def make_writer(path: str, title_words: dict[str, int]) -> Callable[[np.ndarray], str]:
-    """Load an exported model; return what writes a title for a body, each word the likeliest after those before."""
+    """Load an exported model; return a function that writes a title for a body, each time with the likeliest word."""
     loaded = tf.saved_model.load(path)
     serve = loaded.signatures["serving_default"]
     words = {number: word for word, number in title_words.items()}
@@ -177,7 +177,7 @@ def make_writer(path: str, title_words: dict[str, int]) -> Callable[[np.ndarray]
 
 
 def load_issues(count: int) -> list[tuple[str, str]]:
-    """Bodies and titles: of github_issues.csv, if it is there, else made up."""
+    """Return bodies and titles: from github_issues.csv if it exists, else generated ones."""
     path = Path(os.environ.get("DATA_DIR", ".")) / "github_issues.csv"
     chance = random.Random(1)
     if path.exists():
@@ -199,15 +199,16 @@ def load_issues(count: int) -> list[tuple[str, str]]:
 
 
 def number_words(texts: Iterable[str], most: int) -> dict[str, int]:
-    """The most frequent words, numbered."""
+    """Return the numbers of the most frequent words."""
     counted = Counter(itertools.chain.from_iterable(map(split, texts)))
     return {word: number for number, (word, _) in enumerate(counted.most_common(most), END + 1)}
 
 
 def encode(texts: Iterable[str], words: dict[str, int], most: int, *, marks: bool = False) -> np.ndarray:
-    """The numbers of each text's first words, in rows of the same length.
+    """Return the numbers of each text's first words, in rows of the same length.
 
-    With marks they have a start, an end and padding behind; without, padding in front: what is read last is best known.
+    With `marks`, a row has a start, an end and padding after them; without, it has padding in front, so that the
+    encoder reads its words last.
     """
     rows = [[words.get(word, UNKNOWN) for word in split(text)[:most]] for text in texts]
     length = max(map(len, rows))

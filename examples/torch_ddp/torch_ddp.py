@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.distributed as dist
-import torch.distributed.nn  # imported after the group was made, it would keep the group's threads at the end
+import torch.distributed.nn  # if imported after the group was made, it would keep the group's threads at the end
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -47,7 +47,7 @@ def main() -> None:
 
     batches = make_batches(train_images, train_labels)
     for epoch in range(epochs_done + 1, args.epochs + 1):
-        batches.sampler.set_epoch(epoch)  # else every epoch would have the order of the first
+        batches.sampler.set_epoch(epoch)  # otherwise every epoch would have the order of the first one
         total = torch.zeros((), device=DEVICE)
         for images, labels in batches:
             optimizer.zero_grad()
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def make_model(size: int) -> nn.Module:
-    """A network for square images of this size."""
+    """Return a network for square images of this size."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3),
         nn.ReLU(),

@@ -62,7 +62,8 @@ def states_one_by_one(line: bytes) -> bytes:
 def test_a_line_shows_its_last_state_that_is_not_blank(data: bytes) -> None:
     line = data.replace(b"\n", b"")
     assert last_state(line) == states_one_by_one(line)
-    shown = [states_one_by_one(line) if b"\r" in line else line for line in data.split(b"\n")]
+    lines = data.replace(b"\r\n", b"\n").split(b"\n")
+    shown = [states_one_by_one(line) if b"\r" in line else line for line in lines]
     assert last_states(data).split(b"\n") == shown
 
 
