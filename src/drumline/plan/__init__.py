@@ -1,4 +1,4 @@
-"""Plans: every replica with its command, environment and resources; with a placement, its launch.
+"""Plans: every replica with its command, environment and resources. A plan and a placement make launches.
 
 Pure: no I/O, no clock, no asyncio, no third-party library. A Plan has no addresses; only `bind` completes an
 environment.

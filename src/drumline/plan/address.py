@@ -1,4 +1,4 @@
-"""Addresses of replicas, `host:port`, parsed strictly."""
+"""Parse the addresses of replicas, `host:port`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Address(Record):
 
     @property
     def is_local(self) -> bool:
-        """Return whether every machine takes this address for itself."""
+        """Return whether this address means the machine on which it is used, as `localhost` does."""
         name = self.host.lower().rstrip(".")
         if name in ("localhost", "localhost.localdomain") or name.endswith(".localhost"):
             return True
@@ -33,7 +33,7 @@ class Address(Record):
 
     @property
     def identity(self) -> tuple[str, int]:
-        """Return a key that is equal for two spellings of one address; for a local one the port alone counts."""
+        """Return a key that is equal for all spellings of one address; all local addresses with one port are equal."""
         if self.is_local:
             return "localhost", self.port
         ip = _ip(self.host)
@@ -41,7 +41,7 @@ class Address(Record):
 
 
 def parse_address(text: str) -> Address:
-    """Read `host:port` or `[ipv6]:port`; raise ValueError, which says what is wrong."""
+    """Return the address `host:port` or `[ipv6]:port`; raise ValueError with a message about the mistake."""
     if not text:
         raise ValueError("an address is empty: write `host:port`")
     whole = quote(text)
@@ -78,15 +78,15 @@ def parse_address(text: str) -> Address:
 
 
 def parse_addresses(text: str) -> list[Address]:
-    """Read `a:2222,b:2222`; raise ValueError with a line for each that is not an address."""
-    addresses, troubles = [], []
+    """Return the addresses in `a:2222,b:2222`; raise ValueError with one line for each part that is no address."""
+    addresses, problems = [], []
     for part in text.split(","):
         try:
             addresses.append(parse_address(part.strip()))
         except ValueError as error:
-            troubles.append(str(error))
-    if troubles:
-        raise ValueError("\n".join(troubles))
+            problems.append(str(error))
+    if problems:
+        raise ValueError("\n".join(problems))
     return addresses
 
 
@@ -96,7 +96,7 @@ def _is_ip(text: str, version: int) -> bool:
 
 
 def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    # What follows a `%` is an interface of the machine; the library takes anything for its name.
+    # The part after a `%` names a network interface; the library accepts any text there.
     if not _IP.fullmatch(text):
         return None
     try:

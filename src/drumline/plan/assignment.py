@@ -8,21 +8,24 @@ import re
 from drumline.record import Record
 
 _NAME = re.compile(r"(?:\A|(?<=[\s;&|(]))TF_CONFIG=")
-# What may precede it: other variables, and the words that set one. Each word ends at a separator, so that there is only
-# one way to read a line.
+# The text before TF_CONFIG: other variables, and commands that set variables. Each word ends at a separator, so that a
+# text can be matched in only one way.
 _BEFORE = re.compile(r"[\s;&|(]*(?:(?:export|declare|typeset|set|env|local|-\w+|[A-Za-z_]\w*=[^\s;&|(]*)[\s;&|(]+)*")
 _SETS_ONLY = re.compile(r"\b(?:export|declare|typeset|set|local)\b")
 
 
 class Assignment(Record):
-    """The value that a line gives to TF_CONFIG, and the command after it, if there is one."""
+    """The value of TF_CONFIG in a shell command, and the command after the assignment; empty if there is none."""
 
     value: str
     command: str
 
 
 def read_assignment(text: str) -> Assignment | None:
-    """Read a line of a shell that sets TF_CONFIG; None for any other text. Raise ValueError for an unclosed quote."""
+    """Return the assignment in a shell command that sets TF_CONFIG; None for any other text.
+
+    Raise ValueError for an unclosed quote.
+    """
     name = _NAME.search(text)
     if name is None or not _BEFORE.fullmatch(text, 0, name.start()):
         return None
@@ -31,13 +34,13 @@ def read_assignment(text: str) -> Assignment | None:
     value, end = _read_word(text, name.end())
     rest = text[end:]
     own_command = re.split(r"[;&|\n]", text[: name.start()])[-1]
-    if _SETS_ONLY.search(own_command):  # what follows in it are variables as well
+    if _SETS_ONLY.search(own_command):  # the other words of such a command are variables too
         rest = re.sub(r"\A[^;&|\n]*", "", rest)
     return Assignment(value, _command(rest))
 
 
 def _split_json(text: str) -> tuple[str, str]:
-    """Return an object and the command after it; the whole text if it is not an object."""
+    """Return the JSON object at the start of a text, and the command after it; the whole text if it is not JSON."""
     try:
         _, end = json.JSONDecoder().raw_decode(text)
     except (ValueError, RecursionError):
@@ -50,7 +53,7 @@ def _command(text: str) -> str:
 
 
 def _read_word(text: str, start: int) -> tuple[str, int]:
-    """Return one shell word without its quotes, and where it ends."""
+    """Return one shell word without its quotes, and the offset of its end."""
     value: list[str] = []
     at = start
     while at < len(text) and text[at] not in " \t\r\n;&|)":

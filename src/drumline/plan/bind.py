@@ -50,9 +50,12 @@ def bind(
     attempt: int = 0,
     incarnations: Mapping[ReplicaId, int] = MappingProxyType({}),
 ) -> tuple[Launch, ...]:
-    """Complete every replica's environment; deterministic, and linear in the number of replicas."""
+    """Return the launches of a plan: complete the environment of every replica.
+
+    Deterministic, and linear in the number of replicas. `incarnations` has the incarnation numbers other than 0.
+    """
     variables_of = rendezvous.variables(plan, placement, attempt)
-    given = {variable_name(name): value for name, value in plan.parameters.items()}
+    parameters = {variable_name(name): value for name, value in plan.parameters.items()}
     direct = _direct_hosts(placement)
     launches = []
     for replica in plan.replicas:
@@ -65,7 +68,7 @@ def bind(
             **_gpus(plan, replica, place),
             **_contract(plan, replica, place, attempt),
             **find_variables,
-            **given,
+            **parameters,
             **replica.env,
         }
         incarnation = incarnations.get(replica.id, 0)
@@ -76,7 +79,7 @@ def bind(
 
 
 def bind_preparations(plan: Plan, place: Place) -> tuple[PreparationLaunch, ...]:
-    """Complete the environments of preparations; their DATA_DIR is the folder that they fill."""
+    """Return the launches of preparations; the DATA_DIR of each is the folder `partial`, which it fills."""
     paths = {data.variable: path for data, path in zip(plan.data, place.data_dirs, strict=True)}
     launches = []
     for preparation in plan.preparations:
@@ -89,7 +92,7 @@ def bind_preparations(plan: Plan, place: Place) -> tuple[PreparationLaunch, ...]
 
 
 def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
-    """Return defaults of variables that training needs; `env` of the spec may replace them."""
+    """Return default values of variables that training needs; `env` of the spec may replace them."""
     env: dict[str, LaunchValue] = {
         **_python(place),
         # gRPC sends even local traffic through `http_proxy`, and then hangs. It reads only the lower-case name; if that
@@ -105,12 +108,12 @@ def _defaults(plan: Plan, place: Place, direct: str) -> dict[str, LaunchValue]:
 
 
 def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
-    """Show a replica only its GPUs; if it shares them, TensorFlow does not take all of their memory."""
+    """Return the variables that show a replica only its GPUs; on shared GPUs, frameworks do not allocate all memory."""
     if place.gpus is None or "CUDA_VISIBLE_DEVICES" in replica.env:
         return {}
     env: dict[str, LaunchValue] = {"CUDA_VISIBLE_DEVICES": ",".join(place.gpus)}
     if place.gpus and plan.framework == "jax":
-        # By its local rank alone, a process would use only one of its GPUs.
+        # Without this variable, JAX uses only the GPU with the number of the local rank.
         env["JAX_LOCAL_DEVICE_IDS"] = ",".join(str(number) for number in range(len(place.gpus)))
     if place.gpus_shared:
         env["TF_FORCE_GPU_ALLOW_GROWTH"] = "true"
@@ -121,7 +124,7 @@ def _gpus(plan: Plan, replica: Replica, place: Place) -> dict[str, LaunchValue]:
 
 def _python(place: Place) -> dict[str, LaunchValue]:
     path = {"PATH": Extended(place.python_dir, ":", ("PATH",))} if place.python_dir else {}
-    # Empty has the same effect as unset, and can be written in every form.
+    # An empty variable has the same effect as an unset one, and every engine can write it.
     own = {"VIRTUAL_ENV": place.environment, "PYTHONHOME": ""} if place.environment else {}
     runtime: dict[str, LaunchValue] = {"DRUMLINE_RUNTIME": place.runtime} if place.runtime else {}
     if place.runtime and place.runtime_on_path:

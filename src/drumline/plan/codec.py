@@ -1,7 +1,7 @@
-"""Convert records to JSON and back; and the plan of a run, as it is written into the run's folder.
+"""Convert records to JSON and back, among them the plan of a run, which is written into the run's folder.
 
-A plan is written with every field, so that it means the same when a default changes. In other records a field is left
-out if it and its default are None, False, zero or empty: such a default never changes. Another default may.
+A plan is written with every field, so that its meaning does not change if a default changes. In other records, a field
+is left out if both its value and its default are None, False, zero or empty: such defaults never change.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from drumline.plan.version1 import ABSENT, upgraded
 from drumline.record import Record, field_defaults, to_dict
 
 VERSION = 2
-_MOST = 1 << 63  # no size in bytes and no time in seconds is as large
+_MOST = 1 << 63  # no size in bytes and no time in seconds is so large
 
 T = TypeVar("T")
 
 
-Absent = Mapping[str, Mapping[str, object]]  # what absent fields mean, by record and field
+Absent = Mapping[str, Mapping[str, object]]  # the values of absent fields, by record and field
 _Read = Callable[[Any, Absent | None, bool], Any]
 
 
 def plan_to_json(plan: Plan) -> str:
-    """Return a plan as JSON. Secrets are named, never written."""
+    """Return a plan as JSON, with the names of secrets, but not their values."""
     return json.dumps({"v": VERSION, **cast("dict[str, Any]", to_data(plan, whole=True))}, ensure_ascii=False)
 
 
@@ -46,14 +46,14 @@ def plan_from_json(text: str) -> Plan:
 
 
 def to_options(record: Record) -> Mapping[str, object]:
-    """Return the record of an engine as the options of a plan."""
+    """Return the options record of an engine as JSON data for a plan."""
     return cast("dict[str, object]", to_data(record, whole=True))
 
 
 def read_options(kind: type[T], options: Mapping[str, object]) -> T:
-    """Return the options of a plan as the record of its engine; a field that is absent has its default.
+    """Return the options of a plan as the options record of its engine; an absent field has its default.
 
-    Raise EngineError for options of another engine. The options of one plan are read once.
+    Raise EngineError for the options of another engine. The result is cached for each plan.
     """
     return cast("T", _read_options(cast("Any", kind), _ByIdentity(options)))
 
@@ -97,7 +97,7 @@ def _check_values(data: object) -> None:
 
 
 def to_data(value: object, *, whole: bool = False) -> object:
-    """Return records as JSON data: with all fields, or without those that have a default that never changes."""
+    """Return records as JSON data: with `whole` all fields, else without empty fields that are empty by default."""
     if isinstance(value, Secret):
         return {"from": value.variable}
     if isinstance(value, ReplicaId):
@@ -118,10 +118,10 @@ def to_data(value: object, *, whole: bool = False) -> object:
 
 
 def from_data(kind: type[T], data: Any, *, absent: Absent | None = None, tolerant: bool = False) -> T:
-    """Return the value of this type that `to_data` made this data from; raise TypeError for anything else.
+    """Return the value of this type that `to_data` converted to this data; raise TypeError for other data.
 
-    An absent field has its default, or with `absent` the value that this gives; else it is required. A `tolerant`
-    reader ignores unknown fields.
+    An absent field gets its default. With `absent`, it gets the value in `absent` instead, and is required if there is
+    none. A `tolerant` reader ignores unknown fields.
     """
     return cast("T", _reader(cast("Any", kind))(data, absent, tolerant))
 

@@ -1,4 +1,4 @@
-"""Turn `run` of a spec into the arguments of a process, with a shell only where it is needed."""
+"""Convert `run` of a spec to the arguments of a process, with a shell only if it is needed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from drumline.plan import parameters
 
-if TYPE_CHECKING:  # this file is sent to other machines, and the spec is not
+if TYPE_CHECKING:  # this file is sent to other machines without the package `spec`
     from drumline.spec.types import Run
 
-# Each command is parsed by itself, so that an unclosed quote cannot include the next one, but all run in one shell:
-# `cd`, `export` and `set -e` persist. Not `eval … || exit`, which would disable `set -e`.
+# Each command is parsed separately, so that an unclosed quote does not extend into the next command. All run in one
+# shell, so that `cd`, `export` and `set -e` persist. `eval … || exit` would disable `set -e`.
 IN_ORDER = 'for command do eval "$command"; case $? in 0) ;; *) exit ;; esac; done'
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
@@ -33,7 +33,7 @@ _SHELL_WORDS = frozenset(
 
 
 def commands(run: Run) -> tuple[str, ...]:
-    """Return the shell commands of a `run`, in order; none if it is a list of arguments."""
+    """Return the shell commands of a `run`, in order; none if the `run` has arguments instead."""
     if run.shell is None:
         return ()
     return (run.shell,) if isinstance(run.shell, str) else run.shell
@@ -50,7 +50,7 @@ def make_argv(run: Run, values: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def format_argv(argv: tuple[str, ...]) -> str:
-    """Return arguments as a user would type them."""
+    """Return arguments as a command line for display."""
     if argv[:3] == ("sh", "-c", IN_ORDER):
         return " && ".join(command if _QUOTED.sub("", command).isprintable() else repr(command) for command in argv[4:])
     if len(argv) == 3 and argv[:2] == ("sh", "-c"):
@@ -73,7 +73,7 @@ def mistaken_words(run: Run) -> str | None:
 
 
 def _plain_words(command: str) -> tuple[str, ...] | None:
-    """Return the arguments of a command that needs no shell, else None."""
+    """Return the arguments of a command that needs no shell; None if it needs one."""
     if not _SIMPLE.fullmatch(_QUOTED.sub("", command)):
         return None
     words = tuple(_QUOTES.sub(r"\1\2", word) for word in _WORD.findall(command))

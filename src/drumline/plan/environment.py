@@ -1,4 +1,4 @@
-"""The environment that a spec asks for: versions of Python, and requirements."""
+"""The environment of a spec: acceptable versions of Python, and requirements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from drumline.spec.types import Spec
 
 Path = tuple[str | int, ...]
 
-# What `drumline.runtime` is written for; replicas import it.
+# Replicas import `drumline.runtime`, which needs Python 3.9.
 OLDEST_PYTHON = 9
-# The Pythons of each TensorFlow, as its wheels say: of 2.N, from 3.A to 3.B.
+# The Pythons for which TensorFlow has wheels: for TensorFlow 2.N, Python 3.A to 3.B.
 _PYTHONS_OF_TENSORFLOW = {
     5: (6, 9), 6: (6, 9), 7: (7, 9), 8: (7, 10), 9: (7, 10), 10: (7, 10), 11: (7, 10), 12: (8, 11), 13: (8, 11),
     14: (9, 11), 15: (9, 11), 16: (9, 12), 17: (9, 12), 18: (9, 12), 19: (9, 12), 20: (9, 13),
@@ -23,7 +23,7 @@ _NOT_X86_LINUX = "sys_platform != 'linux' or platform_machine != 'x86_64'"
 
 
 def environment_of(spec: Spec) -> Environment | None:
-    """Return the environment of the replicas; None is the Python that launches them."""
+    """Return the environment of the replicas; None if they use the Python that launches them."""
     own, version = spec.environment, spec.tensorflow.version
     if own is None and version is None:
         return None
@@ -33,7 +33,7 @@ def environment_of(spec: Spec) -> Environment | None:
 
 
 def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
-    """Yield what makes such an environment impossible, with its path."""
+    """Yield the problems of the environment of a spec, each with the path of its value."""
     version = spec.tensorflow.version
     if version and spec.framework != "tensorflow":
         yield ("tensorflow", "version"), f"installs TensorFlow, but the framework is `{spec.framework}`"
@@ -52,13 +52,13 @@ def environment_problems(spec: Spec) -> Iterator[tuple[Path, str]]:
 
 
 def pythons_of_tensorflow(version: str) -> tuple[str, ...]:
-    """Return the Pythons that have wheels of this version, newest first; empty if that is not known."""
+    """Return the Pythons for which this TensorFlow has wheels, newest first; empty if they are not known."""
     first, last = _PYTHONS_OF_TENSORFLOW.get(_minor(version), (0, -1))
     return tuple(f"3.{minor}" for minor in range(last, max(first, OLDEST_PYTHON) - 1, -1))
 
 
 def _tensorflow(spec: Spec, version: str) -> tuple[str, ...]:
-    """Return the requirement of TensorFlow: with CUDA if a replica claims a GPU, else the smaller CPU build."""
+    """Return the requirements for TensorFlow: with CUDA if a replica claims a GPU, else the smaller CPU build."""
     exact = f"=={version}" if version.count(".") > 1 else f"=={version}.*"
     if _claims_gpus(spec):
         extra = "[and-cuda]" if _minor(version) >= _FIRST_WITH_CUDA_WHEELS else ""

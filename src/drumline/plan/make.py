@@ -1,4 +1,4 @@
-"""Make a plan from a spec without problems."""
+"""Make a plan from a valid spec."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ class EnginePart(Record):
     where: str = "this machine"
     is_elsewhere: bool = False
     fetches_output: bool = False
-    builds: bool | None = None  # None: if there is an environment
+    builds: bool | None = None  # None: true if the spec has an environment
     restarts_whole: bool = False
-    forks_warm: bool = False  # it can fork replicas from a process that has imported the framework
+    forks_warm: bool = False  # the engine can fork replicas from a process that has imported the framework
 
 
 def make_plan(spec: Spec, engine: str, part: EnginePart, *, run: str = "0") -> Plan:
-    """Return the plan of a spec on this engine. The spec must have passed `rules.spec_problems` without a problem."""
-    # What is not known yet is kept as it is in the spec.
+    """Return the plan of a spec on this engine. `rules.spec_problems` must have found no fatal problem in the spec."""
+    # The placeholders of parameters without a value are kept.
     values = {name: f"{{{{ {name} }}}}" if value is None else value for name, value in spec.parameters.items()}
     name = spec.name or spec.project
     directories = {**values, "run": run}
@@ -92,33 +92,36 @@ def roles_of(spec: Spec) -> dict[str, Role]:
 
 
 def chief_of(spec: Spec) -> Role | None:
-    """Return the chief, under either of its names."""
+    """Return the role `chief`, or `master`, which is its other name."""
     return spec.roles.chief or spec.roles.master
 
 
 def data_of(spec: Spec) -> dict[str, Data]:
-    """Return the data by the variable that names its folder."""
+    """Return the data folders of a spec by the variables that will name them."""
     several = () if spec.data is None else (spec.data,) if isinstance(spec.data, Data) else spec.data
     return {f"DATA_DIR_{variable_name(data.name)}" if data.name else "DATA_DIR": data for data in several}
 
 
 def _progress_seconds(spec: Spec) -> float | None:
-    """Return the time without progress after which a run counts as hung; None for a plain command without a limit."""
-    said = spec.timeouts.progress
-    if said is None:
+    """Return the seconds without progress after which a run counts as hung; None if there is no limit.
+
+    Plain commands have no limit by default.
+    """
+    seconds = spec.timeouts.progress
+    if seconds is None:
         return None if spec.framework == "plain" else _PROGRESS_SECONDS
-    return None if said == inf else said
+    return None if seconds == inf else seconds
 
 
 def _warm(spec: Spec) -> types.Warm | None:
-    """Return the settings of warm processes; by default only frameworks that are slow to import have them."""
+    """Return the settings of warm processes; None if there are none, as by default for plain commands."""
     if spec.warm is False or (spec.warm is None and spec.framework == "plain"):
         return None
     return types.Warm(spec.warm.modules, spec.warm.keep) if isinstance(spec.warm, Warm) else types.Warm()
 
 
 def _tensorboard(spec: Spec) -> bool | None:
-    """Return whether TensorBoard starts; None: in a TensorFlow run, when there are summaries."""
+    """Return whether TensorBoard is started; None: when summaries exist, the default for TensorFlow."""
     if spec.tensorboard is None and spec.framework != "tensorflow":
         return False
     return spec.tensorboard
@@ -145,10 +148,10 @@ def _replicas(spec: Spec, name: str, run: str, values: Mapping[str, str]) -> Ite
                 port,
                 fixed,
             )
-            yield _differing(replica, role, first_command, values) if index == 0 else replica
+            yield _with_first(replica, role, first_command, values) if index == 0 else replica
 
 
-def _differing(replica: Replica, role: Role, command: Run | None, values: Mapping[str, str]) -> Replica:
+def _with_first(replica: Replica, role: Role, command: Run | None, values: Mapping[str, str]) -> Replica:
     """Return replica 0 with the changes of `first`."""
     more = role.first.resources
     own = replica.resources

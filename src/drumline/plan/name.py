@@ -1,4 +1,4 @@
-"""Names of replicas, which are valid DNS labels of at most 63 characters, and of variables."""
+"""Names of replicas, which are DNS labels of at most 63 characters, and names of variables."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ LIMIT = 63
 
 
 def replica_name(name: str, run: str, role: str, index: int) -> str:
-    """Return `digits-4-worker-0`; a name that is too long keeps its end and gets a digest of what was cut."""
-    # Two dashes for the dot of a sweep: run 2 of `a-7` is not run 7.2 of `a`.
+    """Return `digits-4-worker-0`; a long name is shortened, and a changed name gets a digest."""
+    # The dot of a trial becomes two dashes, so that run 2 of `a-7` and run 7.2 of `a` differ.
     end = f"-{run.replace('.', '--')}-{role}-{index}"
     label = re.sub(r"[^a-z0-9-]", "-", name.lower()).strip("-")
     if not label or not label[0].isalpha():
@@ -22,5 +22,5 @@ def replica_name(name: str, run: str, role: str, index: int) -> str:
 
 
 def variable_name(parameter: str) -> str:
-    """Return the variable of a parameter: LR_DECAY for `lr-decay`."""
+    """Return the environment variable of a parameter: LR_DECAY for `lr-decay`."""
     return parameter.upper().replace("-", "_")

@@ -1,7 +1,7 @@
-"""Find and fill `{{ name }}` so that values always arrive unchanged.
+"""Find placeholders, `{{ name }}`, and replace them by values, so that a program gets each value unchanged.
 
-Inside a shell command a value is quoted for its place: bare, in single or in double quotes.
-Where no quoting is safe (back-quotes, here-documents, arithmetic, `$'…'`, quoted `${…}`) it is refused.
+In a shell command, a value is quoted as its place needs: without quotes around it, in single or in double quotes.
+A placeholder is refused where no quoting is safe: in back-quotes, here-documents, arithmetic, `$'…'`, quoted `${…}`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NUMBER = r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?"
 _STICKY_BEFORE = r"[\w$~]"
 _STICKY_AFTER = r"[\w<>]"
 
-# Text that needs no quoting anywhere.
+# Characters that never need quotes.
 _WORD = re.compile(r"[\w./,:=@%+-]+")
 _MAX_DEPTH = 50
 
@@ -37,22 +37,22 @@ _REFUSED = {
     "${{": "${{…}}; leave out the `$`",
     _AMBIGUOUS: "a command that is too complex to analyze",
 }
-# What a shell expects at the end of each kind of quotes and brackets. Shells do not agree which `}` ends a `${`.
+# The end of each kind of quotes and brackets. Shells differ on which `}` ends a `${`.
 _CLOSING = {"'": "'", '"': '"', "`": "`", "$'": "'", "(": ")", "$(": ")", "$((": "))", "${": "}", '"${': "}"}
 _FOREIGN = re.compile(rf"\$(?!{_PLACEHOLDER.pattern})\{{\{{[^{{}}]*\}}\}}")
 _OPERATOR_AT_END = re.compile(r"(?<![\\&|])(?:&&|\|\|?)[ \t\n]*+\Z")
 
 
 class Placeholder(Record):
-    """`{{ name }}` in a command, the kind of quotes around it, and whether text is adjacent to it."""
+    """`{{ name }}` in a shell command."""
 
     name: str
-    context: str
-    touched: bool
+    context: str  # the quotes or brackets around it
+    touched: bool  # adjacent text could change the meaning of a number
 
     @property
     def problem(self) -> str | None:
-        """Return its place, if no value can be put there safely."""
+        """Return the name of the construct around it, if no value can be inserted there safely; else None."""
         return _REFUSED.get(self.context)
 
 
@@ -72,7 +72,10 @@ def unclosed_placeholders(text: str) -> Iterator[str]:
 
 
 def unfinished(command: str) -> Iterator[str]:
-    """Yield what each unclosed `{{`, quote, bracket or operator of a shell command needs; comments are ignored."""
+    """Yield a message for each unclosed `{{`, quote or bracket of a shell command, and for an operator at its end.
+
+    Comments are ignored.
+    """
     scanner = _Scanner(command)
     while scanner.at < len(command):
         match = _PLACEHOLDER.match(command, scanner.at)
@@ -97,32 +100,32 @@ def unfinished(command: str) -> Iterator[str]:
 
 
 def _line_of(command: str, at: int) -> str:
-    """Return the line of a command in which a character is, if there are several."""
+    """Return ` in line 3 of the command` for the character at this offset; empty if the command has one line."""
     return f" in line {command.count(chr(10), 0, at) + 1} of the command" if "\n" in command.strip() else ""
 
 
 def describe_unclosed(text: str) -> str:
-    """Return the message that `{{ name` is not closed."""
+    """Return the message for `{{ name` without `}}`."""
     return f"`{text}` is never closed: write `{{{{ {text[2:].strip()} }}}}`"
 
 
 def fill(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the values of placeholders, without quoting."""
+    """Return a text with values in place of its placeholders, without quoting."""
     return _PLACEHOLDER.sub(lambda match: values[match[1]], text)
 
 
 def shell_placeholders(command: str) -> Iterator[Placeholder]:
-    """Yield the placeholders of a shell command, with their quotes, except those in comments."""
+    """Yield the placeholders of a shell command, except those in comments."""
     return (piece for piece in _pieces(command) if isinstance(piece, Placeholder))
 
 
 def fill_shell(command: str, values: Mapping[str, str]) -> str:
-    """Return a shell command with values, each as one unchanged word or part of a word."""
+    """Return a shell command with values in place of its placeholders; the shell does not split or change a value."""
     return "".join(piece if isinstance(piece, str) else _quote(values[piece.name], piece) for piece in _pieces(command))
 
 
 def _quote(value: str, place: Placeholder) -> str:
-    # All words are quoted: without quotes, `if`, `a=b` and `done` may have a meaning for the shell.
+    # All words are quoted, since `if`, `a=b` and `done` without quotes may have a meaning for the shell.
     if re.fullmatch(_NUMBER, value) and not place.touched:
         return value
     around = place.context if place.context in ("'", '"') else ""
@@ -150,14 +153,14 @@ def _pieces(command: str) -> Iterator[str | Placeholder]:
 class _Scanner:
     """Scans a shell command and tracks quotes and brackets.
 
-    Where shells disagree, or only a full parser can decide, the rest of the command is ambiguous.
+    If shells differ, or only a full parser could decide, the rest of the command counts as ambiguous.
     """
 
     def __init__(self, command: str) -> None:
         self.command = command
         self.at = 0
         self._stack: list[str] = []
-        self._opened_at: list[int] = []  # by depth; longer than the stack
+        self._opened_at: list[int] = []  # by depth; may be longer than the stack
         self._heredoc = False
         self._fresh = True  # whether a new word could begin here
         self._handlers: Mapping[str, Callable[[str], None]] = {
@@ -175,7 +178,7 @@ class _Scanner:
 
     @property
     def context(self) -> str:
-        """Return the innermost quotes or brackets, or nothing."""
+        """Return the innermost open quotes or brackets; empty if there are none."""
         return self._stack[-1] if self._stack else ""
 
     @property
@@ -187,7 +190,7 @@ class _Scanner:
 
     @property
     def still_open(self) -> tuple[str, int] | None:
-        """Return the innermost unclosed quotes or brackets, and where; None also if that is ambiguous."""
+        """Return the innermost unclosed quotes or brackets, and their offset; None if there are none for certain."""
         opened = [(each, self._opened_at[depth]) for depth, each in enumerate(self._stack) if each != "#"]
         if not opened or not all(each in _CLOSING for each, _ in opened):
             return None
@@ -196,16 +199,16 @@ class _Scanner:
 
     @property
     def is_plain(self) -> bool:
-        """Return whether this is certainly outside of quotes, brackets and here-documents."""
+        """Return whether the current position is certainly outside of quotes, brackets and here-documents."""
         return not self._stack and not self._heredoc
 
     @property
     def expands(self) -> bool:
-        """Return whether a shell replaces `${…}` here."""
+        """Return whether a shell replaces `${…}` at the current position."""
         return all(each in ('"', "(", "$(") for each in self._stack)
 
     def step(self) -> str:
-        """Return the next character, or the few that belong together."""
+        """Scan and return the next word or character."""
         start = self.at
         if word := _WORD.match(self.command, start):
             if word[0] == "case" and self._fresh and self.context in ("(", "$("):
@@ -238,7 +241,7 @@ class _Scanner:
 
     def _in_ansi(self, char: str) -> None:
         if char == "\\" and self._next("'"):
-            self._push(_AMBIGUOUS)  # the end to a shell that does not know $'…', not to one that does
+            self._push(_AMBIGUOUS)  # only in shells that do not support $'…' does this `'` end the quotes
         elif char == "\\":
             self.at += 1
         elif char == "'":
@@ -253,7 +256,7 @@ class _Scanner:
             self._open(char, brace='"${')
 
     def _in_backquotes(self, char: str) -> None:
-        """Only the next back-quote ends them, whatever quotes and comments are between."""
+        """Handle a character in back-quotes; only the next back-quote ends them, even in quotes or comments."""
         if char == "\\":
             self.at += 1
         elif char == "`":
@@ -286,7 +289,7 @@ class _Scanner:
 
     def _in_arithmetic(self, char: str) -> None:
         if char in "'\"`#\\;\n":
-            self._push(_AMBIGUOUS)  # no arithmetic, but a subshell that begins `$((`
+            self._push(_AMBIGUOUS)  # not arithmetic, but a command substitution that begins with a subshell: `$( (`
         elif char == "(":
             self._push("$((")
         elif char == ")":
@@ -320,9 +323,9 @@ class _Scanner:
         if char == "`":
             self._push("`")
         elif char in "$<" and self._next("\\\n"):
-            self._push(_AMBIGUOUS)  # to a shell, what follows is in the same line
+            self._push(_AMBIGUOUS)  # the shell joins the next line to this one
         elif char == "$" and self._next("$"):
-            self.at += 1  # the shell's own number
+            self.at += 1  # `$$`, the pid of the shell
         elif char == "$" and self._next("(("):
             self.at += 2
             self._push("$((")

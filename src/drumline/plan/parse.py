@@ -1,4 +1,4 @@
-"""Parse JSON that users write, with clear messages about mistakes and repeated keys."""
+"""Parse JSON that users write, with clear messages about mistakes; repeated keys are kept for messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MISTAKES = {
 
 
 class Object(dict[str, object]):
-    """A JSON object that knows its repeated keys."""
+    """A JSON object; `repeated` has the keys that occur more than once in its text."""
 
     def __init__(self, pairs: Sequence[tuple[str, object]]) -> None:
         super().__init__(pairs)
@@ -32,7 +32,7 @@ class Object(dict[str, object]):
 
 
 def parse_json(text: str) -> object:
-    """Parse JSON, every object as an Object; raise ValueError, which says what is wrong."""
+    """Parse JSON, every object as an Object; raise ValueError with a message about the mistake."""
     if len(text) > MAX_CHARACTERS:
         raise ValueError(f"is longer than {MAX_CHARACTERS:,} characters")
     try:
@@ -42,12 +42,12 @@ def parse_json(text: str) -> object:
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError:
-        # Python reads no whole number longer than this.
+        # Python refuses to read a whole number with thousands of digits.
         raise ValueError("has a number with thousands of digits") from None
 
 
 def kind_of(value: object) -> str:
-    """Return what a JSON value is: `a list`, `the text "0"`, `true`; short, on one line."""
+    """Return a short description of a JSON value on one line: `a list`, `the text "0"`, `true`."""
     match value:
         case dict():
             return "an object"
@@ -60,18 +60,18 @@ def kind_of(value: object) -> str:
 
 
 def quote(text: str) -> str:
-    """Return text between backticks, short, on one line."""
+    """Return a text in backticks, shortened to one line of at most 60 characters."""
     return f"`{json.dumps(_shorten(text))[1:-1]}`"
 
 
 def spell_path(path: str, key: str) -> str:
-    """Return `cluster.worker`; a key that is not a plain word is in backticks."""
+    """Return the path of a key, `cluster.worker`; a key that is not a plain word is in backticks."""
     word = key if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,60}", key) else quote(key)
     return f"{path}.{word}" if path else word
 
 
 def suggest(word: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown word: the nearest known one, if any is near."""
+    """Return the end of a message about an unknown word: a similar known word, if there is one."""
     near = nearest(word.lower(), known) if len(word) < 40 else None
     return f"; did you mean `{near}`?" if near else ""
 
@@ -81,7 +81,7 @@ def _shorten(text: str) -> str:
 
 
 def _describe_error(text: str, error: json.JSONDecodeError) -> str:
-    """Return the message for a syntax error: common mistakes by name, at their place."""
+    """Return the message for a syntax error, with its line and column; common mistakes are described."""
     if text.startswith("\ufeff"):
         return "is not JSON: it begins with a byte order mark; save it as UTF-8 without one"
     if text.lstrip().startswith(("'", '"{')):

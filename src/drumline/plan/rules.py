@@ -1,6 +1,6 @@
-"""Validate a spec: problems and warnings that concern several keys.
+"""Validate a spec: find problems and warnings that concern several keys.
 
-Each has the path of its value. A spec without a fatal problem can be planned.
+`make_plan` can make a plan from a spec without a fatal problem.
 """
 
 from __future__ import annotations
@@ -37,15 +37,12 @@ _ROLES = ("chief", "master", "worker", "ps", "evaluator")
 
 
 class SpecProblem(Record):
-    """A problem of the value at a path; not `fatal`: a warning.
-
-    It follows from the values at other paths, and is not reported if one of these could not be read.
-    """
+    """A problem of the value at a path, or a warning about it."""
 
     path: Path
     message: str
-    fatal: bool = True
-    follows_from: tuple[Path, ...] = ()
+    fatal: bool = True  # false: a warning
+    follows_from: tuple[Path, ...] = ()  # the problem is not reported if the value at one of these could not be read
 
 
 def spec_problems(spec: Spec) -> Iterator[SpecProblem]:
@@ -139,7 +136,7 @@ def _about_commands(spec: Spec) -> Iterator[SpecProblem]:
 
 
 def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
-    """Yield what is not closed in a `run`, with the path of its command."""
+    """Yield a message for each unclosed part of a `run`, with the path of its command."""
     for index, command in enumerate(commands(run)):
         place = path if isinstance(run.shell, str) else (*path, index)
         yield from ((place, message) for message in dict.fromkeys(unfinished(command)))
@@ -147,8 +144,8 @@ def _unfinished(path: Path, run: Run) -> Iterator[tuple[Path, str]]:
         yield from ((path, describe_unclosed(text)) for text in unclosed_placeholders(word))
     match run.argv:
         case (shell, option, command, *_) if _SHELL.fullmatch(shell) and _COMMAND_OPTION.fullmatch(option):
-            said = {describe_unclosed(text) for text in unclosed_placeholders(command)}
-            yield from ((path, message) for message in dict.fromkeys(unfinished(command)) if message not in said)
+            known = {describe_unclosed(text) for text in unclosed_placeholders(command)}
+            yield from ((path, message) for message in dict.fromkeys(unfinished(command)) if message not in known)
 
 
 def _about_parameters(spec: Spec) -> Iterator[SpecProblem]:
@@ -278,7 +275,7 @@ def about_volume(path: Path, volume: Volume) -> Iterator[SpecProblem]:
 
 
 def named_roles(spec: Spec) -> Iterator[tuple[str, Role]]:
-    """Yield the roles under the names that they have in the file."""
+    """Yield the roles of a spec with their names in the file, such as `master`."""
     for name in _ROLES:
         if role := getattr(spec.roles, name):
             yield name, role

@@ -1,4 +1,4 @@
-"""Examine a TF_CONFIG: problems, warnings, notes, and which replica it is for."""
+"""Examine a TF_CONFIG: find problems, warnings and notes, and the replica for which it is."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from drumline.plan.types import COMPUTING, ROLES, ReplicaId
 from drumline.record import Record
 from drumline.words import count, listed
 
-# Linux allows 32 pages for one variable: its name, the `=`, the value and a zero.
+# Linux allows 32 pages for one variable: its name, the `=`, the value and a zero byte.
 MAX_VALUE_BYTES = 32 * 4096 - len("TF_CONFIG=") - 1
 
-# Keys that TensorFlow reads, that only Estimator reads, and that platforms add.
+# All keys that TensorFlow reads, the keys that only Estimator reads, and the keys that platforms add.
 _KEYS = ("cluster", "task", "rpc_layer", "session_master", "model_dir", "service", "eval_session_master")
 _OF_ESTIMATOR = ("model_dir", "service", "eval_session_master")
 _TASK_KEYS = ("type", "index")
@@ -41,20 +41,20 @@ class Diagnostic(Record):
     level: Level
     path: str
     message: str
-    converts: bool = False  # a spec that is converted from this text does not have the problem
+    converts: bool = False  # conversion to a spec removes the problem
 
 
 class Examination(Record):
-    """The diagnostics of a TF_CONFIG, and its task; `description` is empty if the task is not known."""
+    """The diagnostics of a TF_CONFIG, and its task."""
 
     diagnostics: tuple[Diagnostic, ...]
     task: ReplicaId | None = None
     chief: ReplicaId | None = None
-    description: str = ""
+    description: str = ""  # the replica and its peers, as a sentence; empty if the task is not known
 
     @property
     def ok(self) -> bool:
-        """Return whether it has no problem."""
+        """Return whether there are no problems; warnings and notes are allowed."""
         return not self.of("problem")
 
     def of(self, level: Level) -> list[Diagnostic]:
@@ -68,11 +68,11 @@ _note = partial(Diagnostic, "note")
 
 
 class Node(Record):
-    """One entry of the cluster, as it is written."""
+    """One entry of `cluster`."""
 
     id: ReplicaId
     path: str
-    value: object
+    value: object  # as written, perhaps not an address
 
 
 def examine(text: str) -> Examination:
@@ -94,7 +94,7 @@ def examine(text: str) -> Examination:
         *_about_membership(config.get("cluster"), nodes, role, index),
     )
     me = None if role is None or index is None else ReplicaId(role, index)
-    # The evaluator may be missing from its own cluster as well.
+    # The evaluator need not be listed in its own TF_CONFIG.
     if me not in nodes and me != ReplicaId("evaluator", 0):
         me = None
     chief = next((ReplicaId(role, 0) for role in COMPUTING if counts[role]), None)
@@ -115,7 +115,7 @@ def _parse(text: str) -> Object:
 
 
 def _nodes(cluster: object) -> Iterator[Node]:
-    """Yield the entries of known roles; `master` is the chief."""
+    """Yield the entries of known roles; `master` counts as chief."""
     if not isinstance(cluster, Object):
         return
     seen: Counter[str] = Counter()
@@ -202,7 +202,7 @@ def _about_cluster(config: Object) -> Iterator[Diagnostic]:
 
 
 def _about_sparse(path: str, values: Object) -> Iterator[Diagnostic]:
-    """Check a role that lists only some of its replicas, each by its index."""
+    """Check a role with an object of replicas by index instead of a list."""
     yield from _about_keys(path, values, values)
     for key in values:
         if _as_index(key) is None:
@@ -241,7 +241,7 @@ def _about_addresses(nodes: Iterable[Node]) -> Iterator[Diagnostic]:
 
 
 def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> Iterator[Diagnostic]:
-    """Check the roles and their numbers of replicas; a cluster that `is_whole` lists all of them."""
+    """Check the roles and their numbers of replicas; with `is_whole`, the cluster lists every index of each role."""
     for single in ("chief", "evaluator"):
         if counts[single] > 1:
             yield _problem(f"cluster.{single}", f"there is at most one {single}, not {counts[single]}")
@@ -303,7 +303,7 @@ def _about_task(config: Object) -> Iterator[Diagnostic]:
 def _about_membership(
     cluster: object, nodes: Collection[ReplicaId], role: str | None, index: int | None
 ) -> Iterator[Diagnostic]:
-    """Check that the task is in the cluster."""
+    """Check that `cluster` has the role and the index of the task."""
     if role is None or not isinstance(cluster, Object) or not cluster:
         return
     written = role in cluster or (role == "chief" and "master" in cluster)
@@ -322,7 +322,7 @@ def _about_membership(
 
 
 def _describe(me: ReplicaId, chief: ReplicaId | None, nodes: Mapping[ReplicaId, Node], counts: Counter[str]) -> str:
-    """Describe this replica, its peers and its chief."""
+    """Return a sentence about this replica, its peers and its chief."""
 
     def at(node: ReplicaId) -> str:
         return f"{node} on {quote(str(nodes[node].value))[1:-1]}" if node in nodes else str(node)

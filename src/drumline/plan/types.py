@@ -20,7 +20,7 @@ def is_helper_name(text: str) -> bool:
 
 
 class ReplicaId(Record):
-    """Role and index of a replica, which are its TF_CONFIG task. A helper has only its name, as its role."""
+    """The role and index of a replica, as in the task of TF_CONFIG. The id of a helper has its name as the role."""
 
     role: str
     index: int
@@ -33,7 +33,7 @@ class ReplicaId(Record):
 
     @property
     def is_helper(self) -> bool:
-        """Return whether it is a helper, and not a replica."""
+        """Return whether the id is of a helper, and not of a replica."""
         return self.role not in ROLES
 
     @classmethod
@@ -52,7 +52,7 @@ BUILD = ReplicaId("build", 0)
 
 
 class Secret(Record):
-    """A value that is taken from the launching environment when a replica starts; never stored."""
+    """A variable of the launching environment; its value is read when a replica starts, and never stored."""
 
     variable: str
 
@@ -63,17 +63,17 @@ class Secret(Record):
 class Shared(Record):
     """A value with a long part that is the same for all replicas.
 
-    The common text is one object, even for ten thousand replicas, and can be written once under its name.
+    The common text is one object, even for ten thousand replicas. An engine can write it once, as the variable `name`.
     """
 
     before: str
     name: str
-    text: str
+    text: str  # the common part
     after: str
 
     @property
     def length(self) -> int:
-        """Return the length of the whole value, which is ASCII."""
+        """Return the length of the whole value in bytes; it is ASCII."""
         return len(self.before) + len(self.text) + len(self.after)
 
     def __str__(self) -> str:
@@ -81,7 +81,7 @@ class Shared(Record):
 
 
 class Extended(Record):
-    """A value that is put in front of the launching environment's values of these variables."""
+    """A text that is put in front of the values that these variables have in the launching environment."""
 
     text: str
     separator: str
@@ -89,7 +89,7 @@ class Extended(Record):
 
     @property
     def rest(self) -> str:
-        """Return what follows the text, in shell syntax."""
+        """Return the part after `text` in shell syntax."""
         return "".join(f"${{{name}:+{self.separator}${name}}}" for name in self.variables)
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ LaunchValue = str | Secret | Shared | Extended
 
 
 class Resources(Record):
-    """Resources that a replica claims; None: no claim."""
+    """The resources that a replica claims; None is no claim."""
 
     cpus: float | None = None
     memory_bytes: int | None = None
@@ -120,17 +120,14 @@ class Replica(Record):
     port_fixed: bool = False
 
 
-_MOST_SHOWN = 5  # requirements
+_MOST_SHOWN = 5  # requirements that are shown
 
 
 class Environment(Record):
-    """The environment of replicas: requirements, and acceptable Pythons, best first.
-
-    No Python means the one that launches; a path is that interpreter.
-    """
+    """The environment of replicas: requirements, and acceptable Pythons."""
 
     requirements: tuple[str, ...] = ()
-    pythons: tuple[str, ...] = ()
+    pythons: tuple[str, ...] = ()  # versions or paths, best first; empty: the Python that launches the run
 
     def __str__(self) -> str:
         python = " or ".join(self.pythons) or "the one that launches"
@@ -140,12 +137,12 @@ class Environment(Record):
 
     @property
     def id(self) -> ReplicaId:
-        """Return the helper that builds it."""
+        """Return the id of the helper that builds the environment."""
         return BUILD
 
 
 class Preparation(Record):
-    """A command that makes a data folder once, before any replica starts; the variable names the folder."""
+    """A command that creates a data folder once, before any replica starts; `variable` names the folder."""
 
     name: str
     variable: str
@@ -155,12 +152,12 @@ class Preparation(Record):
 
     @property
     def id(self) -> ReplicaId:
-        """Return the helper that runs it."""
+        """Return the id of the helper that runs the command."""
         return ReplicaId(self.name, 0)
 
 
 class Data(Record):
-    """A folder given to every replica, and the variable that names it."""
+    """A data folder of all replicas, and the environment variable that has its path."""
 
     variable: str
     path: str
@@ -195,19 +192,19 @@ class Timeouts(Record):
     grace_seconds: float = 10.0
     run_seconds: float | None = None
     progress_seconds: float | None = None
-    steps_seconds: float | None = None  # without a step
-    is_grace_set: bool = False  # in the spec; then it also applies where replicas could not use it
+    steps_seconds: float | None = None  # the longest time without a step
+    is_grace_set: bool = False  # the spec sets the grace; then it also applies to replicas that could not use it
 
 
 class Warm(Record):
-    """What a warm process imports in addition to the framework, and how long it is kept for the next run."""
+    """The modules that a warm process imports beside the framework, and how long it is kept for the next run."""
 
     modules: tuple[str, ...] = ()
     keep_seconds: float = 600.0
 
 
 class Plan(Record):
-    """All replicas of a run with command, variables and resources; without addresses."""
+    """All replicas of a run with their commands, variables and resources; without addresses."""
 
     run: str
     project: str
@@ -230,11 +227,11 @@ class Plan(Record):
     torch_rendezvous_always: bool = False
     oversubscribe: bool = False  # claims may exceed what the machine has
     warm: Warm | None = None  # fork replicas from a process that has imported the framework
-    tensorboard: bool | None = False  # None: when there are summaries
+    tensorboard: bool | None = False  # None: started when summaries exist
     options: Mapping[str, object] = MappingProxyType({})  # JSON data; read only by the engine
-    where: str = "this machine"  # the place where replicas run, in words
+    where: str = "this machine"  # where replicas run, as text for users
     is_elsewhere: bool = False  # replicas run on other machines
-    fetches_output: bool = False  # from there to this machine
+    fetches_output: bool = False  # output is copied from other machines to this one
     builds: bool = False  # a helper builds the environment or the image that replicas run in
     restarts_whole: bool = False  # the engine restarts all replicas or none
 
@@ -255,7 +252,7 @@ class Plan(Record):
     @property
     def chief(self) -> ReplicaId | None:
         """Return the replica that coordinates: the chief, else worker 0."""
-        # Nearly always the first replica: searching ten thousand for each of ten thousand would take too long.
+        # It is nearly always the first replica. The search must be short: it is done for each of ten thousand replicas.
         return next((replica.id for replica in self.replicas if replica.id.role in COMPUTING), None)
 
 
@@ -269,14 +266,14 @@ class Place(Record):
     checkpoint_dir: str
     cores: int | None = None
     data_dirs: tuple[str, ...] = ()
-    python_dir: str | None = None  # to be put in front of PATH
-    environment: str | None = None  # the folder of an environment of its own
-    runtime: str | None = None  # folder of `drumline.runtime` for a Python without drumline
-    runtime_on_path: bool = False  # it has to be in PYTHONPATH
-    gpus: tuple[str, ...] | None = None  # those that it sees; None: as in the launching environment
-    gpus_shared: bool = False  # with other replicas of the run
+    python_dir: str | None = None  # a folder that is put in front of PATH
+    environment: str | None = None  # the folder of the environment that drumline has built
+    runtime: str | None = None  # the folder of `drumline.runtime`, for a Python without drumline
+    runtime_on_path: bool = False  # `runtime` has to be in PYTHONPATH
+    gpus: tuple[str, ...] | None = None  # the GPUs that the replica sees; None: as in the launching environment
+    gpus_shared: bool = False  # other replicas of the run use the same GPUs
     domain: str | None = None  # `.digits-4`: the DNS domain of all replicas of the run
-    written: tuple[str, ...] = ()  # variables of the rendezvous that are set there
+    written: tuple[str, ...] = ()  # variables of the rendezvous that the system there sets itself
 
     @property
     def address(self) -> str:

@@ -1,6 +1,7 @@
-"""Read plans of version 1: values of absent fields, and the place of engine options in later versions.
+"""Upgrade plans of version 1: add absent fields, and move the options of engines.
 
-Version 1 left out fields at their default. Later versions write every field. These values never change.
+Version 1 left out fields with their default value; later versions write every field. The values in this file are the
+defaults of version 1, and never change.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ABSENT: Mapping[str, Mapping[str, object]] = {
     },
     "Warm": {"modules": [], "keep_seconds": 600.0},
 }  # fmt: skip
-# The same for the options of engines.
+# The defaults of the options of engines.
 _OPTIONS: Mapping[str, Mapping[str, object]] = {
     "Host": {"address": None, "port": None, "cpus": None, "memory_bytes": None, "gpus": None},
     "Hosts": {
@@ -49,7 +50,7 @@ _OPTIONS: Mapping[str, Mapping[str, object]] = {
 
 
 def upgraded(plan: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a plan of version 1 as later versions have it; raise TypeError for anything else."""
+    """Return a plan of version 1 in the form of version 2; raise TypeError for other data."""
     plan = {"cluster": None, "hosts": None, "private_network": False, "data": [], **plan}
     cluster, hosts, private = plan.pop("cluster"), plan.pop("hosts"), plan.pop("private_network")
     plan["data"] = [_without_volume(each) for each in plan["data"]]
@@ -70,7 +71,7 @@ def upgraded(plan: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _without_volume(data: Any) -> dict[str, Any]:
-    """Return a data folder without its volume, which the options of the cluster have."""
+    """Return a data folder without its volume, which is in the options of the cluster."""
     return {name: value for name, value in _checked(data).items() if name != "volume"}
 
 

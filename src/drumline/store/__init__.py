@@ -1,1 +1,1 @@
-"""The store: what drumline records on this machine, per user."""
+"""The store: the records of runs on this machine, per user."""

@@ -1,4 +1,4 @@
-"""Open a store: migrate one of an older version, refuse one of a newer version."""
+"""Open a store: migrate a store of an older version, refuse a store of a newer version."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drumline.store.migrate import migrate_home
 
 
 def open_home(environ: Mapping[str, str]) -> Path:
-    """Return the user's drumline folder, as `home_of`, with a store of this version.
+    """Return the user's drumline folder, as `home_of` does, and migrate its store if it is older.
 
     Raise InputError for a store of a newer version.
     """

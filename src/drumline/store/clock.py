@@ -9,14 +9,14 @@ from drumline.runtime.keeper import boot_id, now
 
 
 class Moment(Record):
-    """A point in time: UTC seconds; seconds since a boot; which boot that was."""
+    """A point in time, by two clocks."""
 
-    at: float
-    since_boot: float
-    boot: str
+    at: float  # seconds since 1970 (UTC)
+    since_boot: float  # seconds of the monotonic clock
+    boot: str  # id of the boot to which `since_boot` belongs
 
     def seconds_since(self, start: Moment) -> float:
-        """Return the seconds since `start`; never negative, even if the system clock was changed."""
+        """Return the seconds since `start`, by the monotonic clock within one boot; never negative."""
         if self.boot == start.boot:
             return max(0.0, self.since_boot - start.since_boot)
         return max(0.0, self.at - start.at)

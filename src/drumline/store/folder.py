@@ -1,4 +1,4 @@
-"""The folder of a run and its files. Private to its user."""
+"""The folder of a run and its files. Only its user can read them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class RunFolder(Record):
 
     @property
     def plan_file(self) -> Path:
-        """Return the file of the plan; written once, before anything runs."""
+        """Return the file of the plan, which is written once, before any process of the run starts."""
         return self.path / PLAN
 
     @property
     def facts_file(self) -> Path:
-        """Return the file that says where, when and from which code the run was launched."""
+        """Return the file that records where, when and from which code the run was launched."""
         return self.path / LAUNCH
 
     @property
@@ -45,7 +45,7 @@ class RunFolder(Record):
 
     @property
     def journal_file(self) -> Path:
-        """Return the journal, one event per line."""
+        """Return the journal, which has one event with its decisions per line."""
         return self.path / JOURNAL
 
     @property
@@ -94,11 +94,14 @@ def _runs_dir(home: Path) -> Path:
 
 
 def create_folder(home: Path) -> RunFolder:
-    """Make the folder of the next run; numbers are unique, also for concurrent launches."""
+    """Create the folder of the next run; numbers are unique, also for concurrent launches.
+
+    Raise EngineError if it cannot be created.
+    """
     runs = _runs_dir(home)
     try:
         make_folder(runs)
-        check_home(str(home))  # another user may have created a part of it meanwhile, in a folder such as /tmp
+        check_home(str(home))  # another user may have created a part of the path meanwhile, in a folder such as /tmp
         with _counter(home) as counter:
             number = max(_read_number(counter), max(numbers(home), default=0)) + 1
             os.pwrite(counter, f"{number:<20}\n".encode(), 0)
@@ -115,7 +118,7 @@ def create_folder(home: Path) -> RunFolder:
 
 @contextmanager
 def _counter(home: Path) -> Iterator[int]:
-    """Open and lock the file with the last number; no number is given twice."""
+    """Open and lock the file with the number of the last run, so that no number is used twice."""
     file = open_file(home / "last-run", os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -125,9 +128,9 @@ def _counter(home: Path) -> Iterator[int]:
 
 
 def find_folder(home: Path, run: str) -> RunFolder:
-    """Return the folder of a run; raise NotFoundError, which lists the runs.
+    """Return the folder of a run; raise NotFoundError, which lists the existing runs, if there is none.
 
-    Raise EngineError if another user could have changed what is in it.
+    Raise EngineError if another user could have changed the content of the folder.
     """
     folder = RunFolder(_runs_dir(home) / run)
     if os.path.exists(folder.plan_file):  # noqa: PTH110 - Path raises where a folder may not be looked into
@@ -152,7 +155,7 @@ def no_run(home: Path, run: str) -> NotFoundError:
 
 
 def _span(numbers: list[int]) -> str:
-    """Return the last numbers in words, and the first one."""
+    """Return these numbers as text; of more than ten, the first and the last ones."""
     if len(numbers) <= 10:
         return ", ".join(str(number) for number in numbers)
     return f"{numbers[0]} to {numbers[-1]}, the last ones {', '.join(str(number) for number in numbers[-5:])}"

@@ -1,4 +1,4 @@
-"""The folders of drumline: data and cache of a user."""
+"""The folders in which drumline keeps the data and the cache of a user."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from drumline.runtime.private import read_regular, write_file
 from drumline.store.trust import require_trusted
 
 RUNS = "runs"  # a folder for each run
-JOURNAL = "events.jsonl"  # in a run's folder: what happened
-LOCK = "supervisor.lock"  # in a run's folder: held by its supervisor
-PLAN = "plan.json"  # in a run's folder: what runs
-LAUNCH = "launch.json"  # in a run's folder: where, when and from which code it was launched
+JOURNAL = "events.jsonl"  # in a run's folder: events and decisions
+LOCK = "supervisor.lock"  # in a run's folder: locked by its supervisor
+PLAN = "plan.json"  # in a run's folder: the plan
+LAUNCH = "launch.json"  # in a run's folder: where, when and from which code the run was launched
 VERSION_FILE = "version"  # in the home: the version of the store, and of the drumline that wrote it first
-STORE_VERSION = 2  # of journals, plans and this folder; a store without one is of version 1
+STORE_VERSION = 2  # of journals, plans and this folder; a store without a version file has version 1
 
 _FILES = ("last-run", "index.sqlite", VERSION_FILE)  # in the home, beside the folders
 _VERSION_BYTES = 100
@@ -25,10 +25,10 @@ _RUN_FILES = (PLAN, LAUNCH, JOURNAL, LOCK)
 
 
 def home_of(environ: Mapping[str, str]) -> Path:
-    """Return the user's drumline folder: DRUMLINE_HOME, else where XDG wants data; it need not exist.
+    """Return the user's drumline folder: DRUMLINE_HOME, else a folder below XDG_DATA_HOME; it need not exist.
 
-    Raise EngineError if another user could have changed what is in it. The version of the store is not checked:
-    commands that read the store call `access.open_home`.
+    Raise EngineError if another user could have changed its content. The version of the store is not checked: commands
+    that read the store call `access.open_home`.
     """
     if own := environ.get("DRUMLINE_HOME"):
         home = _absolute(own)
@@ -41,14 +41,15 @@ def home_of(environ: Mapping[str, str]) -> Path:
 
 
 def write_version(home: Path) -> None:
-    """Record that the whole store has this version."""
+    """Record that all files of the store have the present version."""
     write_file(home / VERSION_FILE, f"{STORE_VERSION} {__version__}\n".encode())
 
 
 def read_version(home: Path) -> tuple[int, str]:
-    """Return the version of a store and of the drumline that wrote it first; 1 if there is no version file.
+    """Return the version of a store, and the version of the drumline that wrote it first.
 
-    Raise EngineError if the file cannot be read, or holds no version. A home that cannot be entered has none.
+    Without a version file, or if the home cannot be read, return 1 and an empty text. Raise EngineError if the file
+    cannot be read, or holds no version.
     """
     file = home / VERSION_FILE
     try:
@@ -67,20 +68,20 @@ def read_version(home: Path) -> tuple[int, str]:
 
 
 def check_home(home: str) -> None:
-    """Raise EngineError if another user could have changed what is in a drumline folder."""
+    """Raise EngineError if another user could have changed the content of a drumline folder."""
     require_trusted(home, "DRUMLINE_HOME", _FILES)
     require_trusted(f"{home}/{RUNS}", "DRUMLINE_HOME")
 
 
 def check_run(folder: str) -> None:
-    """Raise EngineError if another user could have changed what is in a run's folder: its plan names commands."""
+    """Raise EngineError if another user could have changed the files of a run: its plan has commands."""
     require_trusted(folder, "DRUMLINE_HOME", _RUN_FILES)
 
 
 def cache_of(environ: Mapping[str, str]) -> Path:
     """Return the cache folder, shared by all homes of the user; it need not exist.
 
-    Raise EngineError if another user could have changed what is in it: the interpreters of environments are there.
+    Raise EngineError if another user could have changed its content: it has the interpreters of environments.
     """
     if cache := environ.get("XDG_CACHE_HOME"):
         folder = f"{_absolute(cache)}/drumline"
@@ -92,7 +93,7 @@ def cache_of(environ: Mapping[str, str]) -> Path:
 
 
 def run_ids(home: Path) -> set[str]:
-    """Return all runs that have a folder; raise EngineError if they cannot be read."""
+    """Return the ids of all runs that have a folder; raise EngineError if the folder of all runs cannot be read."""
     try:
         with os.scandir(f"{home}/{RUNS}") as entries:
             return {entry.name for entry in entries if entry.name.isascii() and entry.name.isdecimal()}

@@ -1,7 +1,7 @@
-"""The index: a row for every run, so that listing a thousand of them reads one file.
+"""The index: a row for every run, so that listing a thousand runs reads one file.
 
-Only a cache: a row is valid while its run's journal has not changed; a missing or outdated row is read from the run's
-folder and written again. The index may be deleted, damaged or never written, and nothing but time is lost.
+It is only a cache: a row is valid while the run's journal has not changed; a missing or outdated row is computed from
+the run's folder and written again. If the index is deleted or damaged, or cannot be written, only time is lost.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Summary(Record):
-    """A run in one row, made from its plan, its launch and its journal."""
+    """The row of a run, computed from its plan, its launch and its journal."""
 
     id: str
     number: int
@@ -49,16 +49,16 @@ class Summary(Record):
     finished_at: float | None
     duration_seconds: float | None
     attempt: int
-    roles: str  # replicas of each role: `chief=1 worker=3`
+    roles: str  # number of replicas of each role: `chief=1 worker=3`
     parameters: str  # JSON
     journal_bytes: int
     journal_changed_ns: int
-    stalled: str = ""  # the event of a run that takes no steps, as JSON
-    stalled_at: float | None = None  # when it took the last one
+    stalled: str = ""  # the StepsStalled event of a stalled run, as JSON
+    stalled_at: float | None = None  # when a stalled run took its last step
 
     @property
     def stamp(self) -> tuple[int, int]:
-        """Return size and time of the journal that it was made of."""
+        """Return the size and modification time of the journal from which the row was computed."""
         return self.journal_bytes, self.journal_changed_ns
 
     @property
@@ -71,27 +71,27 @@ _COLUMNS = field_names(Summary)
 
 
 class UnusableIndexError(Exception):
-    """The index cannot be used now; the folders of runs can."""
+    """The index cannot be used now; the caller has to read the folders of the runs instead."""
 
 
 class Index:
-    """The rows, read and written through a connection that the caller opens and closes."""
+    """The rows of the index, in an open connection that the caller closes."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def ids(self) -> set[str]:
-        """Return all runs that have a row."""
+        """Return the ids of all runs that have a row."""
         return {run for (run,) in self._connection.execute("SELECT id FROM runs")}
 
     def rows(self, directory: str | None = None) -> Iterator[Summary]:
-        """Yield all rows, or those of one project; newest first."""
+        """Yield all rows, or the rows of the project in `directory`; newest first."""
         where, values = ("", ()) if directory is None else ("WHERE directory = ?", (directory,))
         query = f"SELECT {', '.join(_COLUMNS)} FROM runs {where} ORDER BY number DESC, id DESC"
         return starmap(Summary, self._connection.execute(query, values))
 
     def put(self, summaries: Iterable[Summary]) -> None:
-        """Write rows, replacing older ones; rows that cannot be written now are left out."""
+        """Write rows, and replace older rows of the same runs; without effect if the index is locked or read-only."""
         marks = ", ".join("?" * len(_COLUMNS))
         self._change(
             f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",
@@ -109,9 +109,9 @@ class Index:
 
 
 def use_index(home: Path, use: Callable[[Index], T]) -> T:
-    """Call `use` with the index, and again with an empty one if it is damaged.
+    """Call `use` with the index and return its result; if the index is damaged, call it again with an empty index.
 
-    Raise UnusableIndexError if it cannot be opened: in a read-only home, or while another process locks it.
+    Raise UnusableIndexError if the index cannot be opened: in a read-only home, or while another process locks it.
     """
     if not HAS_SQLITE:
         raise UnusableIndexError("this Python has no sqlite3")
@@ -136,7 +136,7 @@ def index_file(home: Path) -> str:
 
 
 def stamp_of(journal: Path) -> tuple[int, int]:
-    """Return size and time of a journal, which identify its content, since it only grows."""
+    """Return the size and modification time of a journal, which identify its content, since it only grows."""
     try:
         status = os.stat(journal)  # noqa: PTH116
     except OSError:
@@ -150,18 +150,18 @@ def spell_directory(directory: str) -> str:
 
 
 def clean_text(text: str) -> str:
-    """Return the text with characters escaped that cannot be encoded; names of files may have such."""
+    """Return a text with escapes for characters that cannot be encoded in UTF-8, as names of files may have."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _connect(path: str) -> sqlite3.Connection:
-    # sqlite would make it readable for all users, and would follow a link.
+    # sqlite would create a file that all users can read, and would follow a link.
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     return sqlite3.connect(path, timeout=BUSY_TIMEOUT_SECONDS, isolation_level=None)
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Create an empty table if there is none of this version."""
+    """Create an empty table, unless there is a table of this version."""
     connection.execute("PRAGMA synchronous = OFF")  # rows that a power loss removes are written again
     if _version(connection) == VERSION:
         return
@@ -181,7 +181,7 @@ def _version(connection: sqlite3.Connection) -> int:
 
 
 def _is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the file has to be made anew; SQLITE_ERROR is a table with other columns."""
+    """Return whether the file has to be created again; SQLITE_ERROR is raised for a table with other columns."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT)
     return code & 0xFF in (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 

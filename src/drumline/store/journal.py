@@ -1,6 +1,6 @@
 """The journal of a run: events and decisions, appended only by the process that holds the run's lock.
 
-Each line is an event with its decisions, so that a reader finds both or neither.
+Each line has an event with its decisions, so that a reader finds both or neither.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from drumline.runtime.private import open_file, open_regular
 from drumline.store.upgrade import Upgrade
 
 VERSION = 2
-_MOST_BYTES = 1 << 28  # that are read at once; an event takes a few hundred
+_MOST_BYTES = 1 << 28  # bytes that are read at once; an event takes a few hundred bytes
 _LATEST = 1e11  # a time beyond this is damage
 
 
-Decided = tuple[Event, tuple[Decision, ...]]  # an event, and what was decided upon it
+Decided = tuple[Event, tuple[Decision, ...]]  # an event with its decisions
 
 
 Reserve = Callable[[int, int, int], bool]  # arguments: file, offset, length
 
 
 class Journal:
-    """Appends to a run's journal. A line that a power loss cut in half is dropped before the first append.
+    """Appends to a run's journal. An incomplete last line, as after a power loss, is dropped before the first append.
 
-    With `reserve` up to twice `reserve_bytes` are allocated in advance, so that events can be recorded on a full disk.
-    When half of that is used and no more can be allocated, `is_tight` is set: the run has to be stopped.
+    With `reserve`, up to twice `reserve_bytes` are allocated in advance, so that events can be recorded on a full disk.
+    When less than `reserve_bytes` are left and no more can be allocated, `is_tight` is set: the run has to be stopped.
     """
 
     def __init__(
@@ -61,9 +61,9 @@ class Journal:
         self._keep_reserve()
 
     def append(self, decided: Iterable[Decided]) -> None:
-        """Append events with their decisions; they are written to the file when this returns.
+        """Append events with their decisions; they are in the file when this returns.
 
-        Raise OSError if they cannot be written; they are then written before the next ones. Lines are always complete.
+        Raise OSError if they cannot be written; they are kept and written by the next call. Lines are always complete.
         """
         entries = (Entry(self._wall(), self._since_boot(), self.boot, *each) for each in decided)
         self._unwritten += b"".join(map(entry_line, entries))
@@ -92,7 +92,7 @@ class Journal:
 
 
 class JournalReader:
-    """Reads the journal of a run as it grows; one of an older version as this version would write it."""
+    """Reads the journal of a run as it grows; entries of older versions are upgraded."""
 
     def __init__(self, path: Path, plan: Plan) -> None:
         self._path = path
@@ -102,7 +102,7 @@ class JournalReader:
     def _begin(self, inode: int) -> None:
         self._inode = inode
         self._offset = 0
-        self._number = 0  # of the entries that were read
+        self._number = 0  # number of the entries that were read
         self._upgrade: Upgrade | None = None
 
     def read(self) -> list[Entry]:
@@ -113,7 +113,7 @@ class JournalReader:
         whole = data.rfind(b"\n") + 1
         self._offset += whole
         entries = [entry for line in data[:whole].splitlines() if (entry := self._parse(line))]
-        skipped = max(0, known - self._number)  # a journal that was migrated has the same entries
+        skipped = max(0, known - self._number)  # after a migration, the entries that were returned before are skipped
         self._number += len(entries)
         return entries[skipped:]
 
@@ -140,7 +140,7 @@ class JournalReader:
 
 
 def upgraded(upgrade: Upgrade, version: int, entry: Entry) -> Entry:
-    """Return the next entry of a journal as this version would have written it."""
+    """Return the next entry of a journal with the decisions that this version would have recorded."""
     if version == VERSION:
         upgrade.take(entry.event, entry.decisions)
         return entry
@@ -148,12 +148,12 @@ def upgraded(upgrade: Upgrade, version: int, entry: Entry) -> Entry:
 
 
 def read_journal(path: Path, plan: Plan) -> list[Entry]:
-    """Return the entries of a journal so far; none if it does not exist."""
+    """Return the entries of a journal, up to its last complete line; none if it does not exist."""
     return JournalReader(path, plan).read()
 
 
 def parse_line(line: bytes) -> tuple[int, Entry | None]:
-    """Return the version of a line, and its entry; None if this version cannot read it."""
+    """Return the version and the entry of a line; 0 and None if this version cannot read it."""
     try:
         data: dict[str, Any] = json.loads(line)
         version = data.pop("v")
@@ -169,7 +169,7 @@ def parse_line(line: bytes) -> tuple[int, Entry | None]:
 
 
 def entry_line(entry: Entry) -> bytes:
-    """Return the line of an entry."""
+    """Return an entry as a line of the journal."""
     data = {
         "v": VERSION,
         "at": round(entry.at, 3),

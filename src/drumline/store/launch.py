@@ -1,4 +1,4 @@
-"""Where, when and from which code a run was launched."""
+"""The facts of a launch: where, when and from which code a run was launched."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from drumline.plan.types import Plan
 from drumline.runtime.private import read_regular, write_file
 from drumline.store.folder import RunFolder
 
-SENT_BY = "sent_by"  # in the facts of a run that was sent here: the version of drumline that sent it
-_MOST_BYTES = 1 << 20  # of the facts
+SENT_BY = "sent_by"  # in the facts of a run that another machine sent to this one: the version of drumline there
+_MOST_BYTES = 1 << 20  # bytes of the facts
 _LATEST = 1e11  # a time beyond this is damage
 
 
 def write_launch(
     folder: RunFolder, plan: Plan, *, spec: bytes, directory: Path, at: float, python: tuple[str, str] | None = None
 ) -> None:
-    """Write the plan, a copy of the spec, and the facts of the launch; all of them, or remove the run.
+    """Write the plan, a copy of the spec, and the facts of the launch.
 
-    `python` is the path of the interpreter that `python` means for the run, and why.
+    If one of them cannot be written, remove the run and raise EngineError. `python` is the path of the interpreter that
+    the command `python` means in the run, and the reason.
     """
     facts = {"v": 1, "directory": str(directory), "at": at, **({"python": python} if python else {})}
     try:
@@ -37,7 +38,7 @@ def write_launch(
 
 
 def add_facts(folder: RunFolder, **facts: object) -> None:
-    """Add facts to those of the launch."""
+    """Add facts to the recorded facts of the launch; without effect if they are missing or cannot be written."""
     if known := read_facts(folder):
         with suppress(OSError):
             write_file(folder.facts_file, json.dumps({**known, **facts}).encode())
@@ -59,7 +60,7 @@ def read_facts(folder: RunFolder) -> dict[str, Any]:
 
 
 def read_python(facts: dict[str, Any]) -> tuple[str, str] | None:
-    """Return the interpreter that `python` meant at the launch, and why; None if it is not recorded."""
+    """Return the interpreter that `python` meant at the launch, and the reason; None if it is not recorded."""
     match facts.get("python"):
         case [str() as path, str() as reason] if _is_path(path) and Path(path).is_absolute():
             return path, reason

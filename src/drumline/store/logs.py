@@ -16,44 +16,44 @@ from drumline.run.traces import LOG, MARK_FORMAT, MARKS
 from drumline.runtime.private import open_regular
 
 MARK = struct.Struct(MARK_FORMAT)
-LONGEST_LINE = 1 << 20  # a longer one is shown in pieces
+LONGEST_LINE = 1 << 20  # bytes; a longer line is divided
 READ_BYTES = 1 << 22
-LONGEST_BAR = 1 << 22  # of all states of one line; the lines above a longer one are not read
-_DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the rest of a state that is overwritten
+LONGEST_BAR = 1 << 22  # bytes of all states of one progress bar; the lines above a longer one are not read
+_DRAWN_OVER = re.compile(rb"[^\r\n]*\r(?!\n)")  # the end of a state that is overwritten
 _LAST_MARKS = 1 << 12
-_MOST_MARKS = 1 << 22  # that are read at once; the supervisor writes ten a second at most
+_MOST_MARKS = 1 << 22  # marks that are read at once; the supervisor writes ten a second at most
 _LATEST = 1e11  # a time beyond this is damage
 
 
 class Block(Record):
     """Complete lines with the same time."""
 
-    at: float
-    exact: bool
+    at: float  # UTC, seconds
+    exact: bool  # false if the lines were written at an unknown time before `at`
     data: bytes
 
 
 class LogReader:
-    """Reads one log from its start; each call returns what is new."""
+    """Reads one log from its start; each call of `read` returns the new lines."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / LOG
         self._marks_file = folder / MARKS
-        self._offset = 0  # of what was read
-        self._rest = b""  # read, but the line is incomplete
+        self._offset = 0  # number of bytes that were read
+        self._rest = b""  # the incomplete last line that was read
         self._marks: deque[tuple[float, int]] = deque()
         self._marks_offset = 0
 
     @property
     def unfinished(self) -> bytes:
-        """Return the incomplete last line: a prompt, a progress bar."""
+        """Return the incomplete last line, such as a prompt or a progress bar."""
         return self._rest
 
     def read(self, *, until: float, ended: bool = False, size: int = READ_BYTES) -> list[Block]:
-        """Return what is new, about `size` bytes at most; `until` is the time of lines that have no mark yet.
+        """Return the new lines, about `size` bytes at most; `until` is the time of lines that have no mark yet.
 
-        With `ended` the log is complete, and a last line without a newline is a line. An empty result means that there
-        is nothing more now.
+        With `ended` the log is complete, and its last line is returned even without a newline. An empty result means
+        that there are no more lines now.
         """
         start = self._offset - len(self._rest)
         data = self._read_lines(size)
@@ -64,7 +64,7 @@ class LogReader:
         return self._cut(data[:whole], start, until) if whole else []
 
     def _read_lines(self, size: int) -> bytes:
-        """Read on until there is a complete line, a line that is too long, or nothing more."""
+        """Read until there is a complete line, a line that is too long, or the end of the file."""
         data = self._rest
         try:
             with open(self._log, "rb", opener=open_regular) as log:
@@ -80,7 +80,7 @@ class LogReader:
 
     @property
     def has_more(self) -> bool:
-        """Return whether the file has more than was read."""
+        """Return whether the file has bytes that were not read."""
         return not self._is_at_end()
 
     def _is_at_end(self) -> bool:
@@ -103,7 +103,7 @@ class LogReader:
                 break
             at, size = self._marks[0]
             end = data.find(b"\n", max(done, size - start - 1)) + 1 or len(data)
-            # A line that was incomplete at the mark belongs to the next one.
+            # A line that was incomplete at the mark gets the time of the next mark.
             if end > size - start and (before := data.rfind(b"\n", done, max(done, size - start)) + 1) > done:
                 end = before
             blocks.append(Block(abs(at), at >= 0, data[done:end]))
@@ -123,7 +123,7 @@ class LogReader:
 
 
 def read_end(path: Path, size: int) -> tuple[bytes, int]:
-    """Return the last bytes of a log, and their offset."""
+    """Return the last `size` bytes of a log, and their offset; empty and 0 if it cannot be read."""
     try:
         with open(path, "rb", opener=open_regular) as log:
             start = log.seek(max(0, log.seek(0, os.SEEK_END) - size))
@@ -133,14 +133,17 @@ def read_end(path: Path, size: int) -> tuple[bytes, int]:
 
 
 def read_marks(folder: Path, most: int) -> tuple[list[tuple[float, int]], bool]:
-    """Return the last marks of a log, at most so many, and whether these are all of them."""
+    """Return the last marks of a log, at most `most`, and whether these are all of its marks."""
     data, start = read_end(folder / MARKS, most * MARK.size)
     whole = data[: len(data) - len(data) % MARK.size]
     return [(at, size) for at, size in MARK.iter_unpack(whole) if abs(at) < _LATEST], start == 0
 
 
 def times_of(folder: Path, offsets: Iterable[int], *, most: int = _LAST_MARKS) -> list[float | None]:
-    """Return the exact times at which these bytes of a log were written, by its last marks; None if unknown."""
+    """Return the times (UTC, seconds) at which these bytes of a log were written, according to its last marks.
+
+    A time that is not known, or not exact, is None.
+    """
     marks, are_all = read_marks(folder, most)
     sizes = [size for _, size in marks]
     places = [bisect_right(sizes, offset) for offset in offsets]
@@ -151,7 +154,10 @@ def times_of(folder: Path, offsets: Iterable[int], *, most: int = _LAST_MARKS) -
 
 
 def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | None:
-    """Return when this byte of a log was written, by all its marks; None if unknown, or not exact."""
+    """Return when this byte of a log was written (UTC, seconds), according to all its marks.
+
+    Return None if that is not known; with `exactly`, also if it is not exact.
+    """
     try:
         with open(folder / MARKS, "rb", opener=open_regular) as marks:
             low, high = 0, marks.seek(0, os.SEEK_END) // MARK.size
@@ -174,8 +180,8 @@ def written_by(folder: Path, offset: int, *, exactly: bool = True) -> float | No
 def read_tail(path: Path, size: int) -> tuple[bytes, bool]:
     """Return the end of a log, and whether it may begin within a line.
 
-    If a progress bar has been drawn many times on one line, old states are left out and the lines above it are
-    included, since they say which epoch it is of.
+    If a progress bar has been drawn many times on one line, its old states are left out and the lines above it are
+    included, since they name its epoch.
     """
     try:
         with open(path, "rb", opener=open_regular) as log:

@@ -1,7 +1,8 @@
-"""Samples of what an incarnation used: a small file beside its log, written by the supervisor.
+"""Samples of the resources that an incarnation has used: a file beside its log, written by the supervisor.
 
-Each sample begins where the one before ended, so samples add up to the whole time, even if some were lost or merged.
-The file stays small: when it is full, neighbours are merged until all samples have about the same length.
+Each sample starts at the end of the previous one, so samples add up to the whole time, even if some were lost or
+merged. The size of the file is limited: when it is full, neighbours are merged until all samples have about the same
+length.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from drumline.store.logs import read_end
 MOST_SAMPLES = 1024
 VERSION = 1
 
-# Version, flags, when (UTC), seconds, CPU seconds, memory, its total, GPU share, GPU memory, its total, devices.
+# Version, flags, time (UTC), seconds, CPU seconds, memory, its total, GPU share, GPU memory, its total, GPU devices.
 RECORD = struct.Struct("<IIdddqqdqqQ")
-_WHOLE = 1  # a flag: GPU numbers are those of whole devices
+_WHOLE = 1  # a flag: the GPU figures are of whole devices
 _NONE = -1
 _LATEST = 1e11  # a time beyond this is damage
 
 
 class Sample(Record):
-    """What was used in the `seconds` before `at` (UTC); memory is the most of that time. None is not known."""
+    """The resources used in the `seconds` before `at` (UTC); memory is the peak. A field is None if it is not known."""
 
     at: float
     seconds: float
@@ -54,7 +55,7 @@ def append_sample(path: Path, sample: Sample) -> None:
         whole = size - size % RECORD.size
         if whole < MOST_SAMPLES * RECORD.size:
             if whole < size:
-                os.ftruncate(file, whole)  # the last one may be incomplete after a full disk
+                os.ftruncate(file, whole)  # the last sample may be incomplete, if the disk was full
             os.write(file, _pack(sample))
             return
     finally:
@@ -63,7 +64,7 @@ def append_sample(path: Path, sample: Sample) -> None:
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """Return all samples, without damaged and incomplete ones."""
+    """Return all samples except damaged and incomplete ones."""
     try:
         data = read_regular(path, 2 * MOST_SAMPLES * RECORD.size)
     except OSError:
@@ -72,15 +73,15 @@ def read_samples(path: Path) -> list[Sample]:
 
 
 def last_sample(path: Path) -> Sample | None:
-    """Return the newest sample."""
+    """Return the newest complete sample; None if there is none."""
     data, start = read_end(path, 2 * RECORD.size)
     end = len(data) - (start + len(data)) % RECORD.size  # of the last complete record
     return next(_unpack(data[end - RECORD.size : end]), None) if end >= RECORD.size else None
 
 
 def thin(samples: Sequence[Sample], most: int) -> list[Sample]:
-    """Merge neighbours until there are at most `most`, each of about the same length."""
-    # Two neighbours that were not merged are together longer than this, so there are less than 2 * `most`.
+    """Merge neighbours until there are at most `most` samples, all of about the same length."""
+    # Two neighbours are merged if their sum is not longer than this; so the sum of any two remaining ones is longer.
     longest = 2 * math.fsum(sample.seconds for sample in samples) / max(1, most - 1)
     merged: list[Sample] = []
     for sample in samples:

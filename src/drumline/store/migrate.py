@@ -1,7 +1,7 @@
 """Migrate stores of older versions: add decisions to each journal, once.
 
-The journal of a run that has a supervisor of an older version is migrated when that has exited; until then it is read
-as if it had been migrated.
+The journal of a run with a supervisor of an older version is migrated after that supervisor has exited. Until then
+readers upgrade its entries.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _OLDER = tuple(b'{"v": %d,' % version for version in range(1, VERSION))
 
 
 def migrate_home(home: Path) -> None:
-    """Migrate every run of a home; when all are migrated, record the version of the store.
+    """Migrate every run of a home; when all runs are migrated, record the version of the store.
 
-    Runs that have a supervisor, or cannot be read or written now, are left to the next command.
+    Runs that have a supervisor, or cannot be read or written now, are migrated by a later command.
     """
     try:
         folders = [RunFolder(home / RUNS / run) for run in run_ids(home)]
@@ -42,7 +42,7 @@ def migrate_home(home: Path) -> None:
 def migrate_run(folder: RunFolder) -> None:
     """Migrate one run; the caller holds its lock; idempotent.
 
-    Each file is replaced as a whole, the plan first: an older version cannot read the new plan, and reports that.
+    Each file is replaced as a whole. The plan is replaced first: an older version cannot read it, and reports that.
     """
     journal = folder.journal_file
     if not _is_older(journal):
@@ -57,7 +57,7 @@ def migrate_run(folder: RunFolder) -> None:
 
 
 def _migrated(folder: RunFolder) -> bool:
-    """Migrate a run unless its lock is held; return whether it needs no more migration."""
+    """Migrate a run unless its lock is held; return whether it is migrated, or can never be."""
     try:
         if not _is_older(folder.journal_file):
             return True
@@ -66,7 +66,7 @@ def _migrated(folder: RunFolder) -> bool:
                 migrate_run(folder)
             return is_free
     except DrumlineError:
-        return True  # its plan is damaged, or of another user
+        return True  # the plan is damaged, or could have been changed by another user
     except OSError:
         return False
 
@@ -86,7 +86,7 @@ def _upgraded(upgrade: Upgrade, line: bytes) -> bytes:
 
 @contextmanager
 def _held(lock: Path) -> Iterator[bool]:
-    """Hold a run's lock, so that no supervisor takes the run up; False if another process holds it."""
+    """Hold a run's lock, so that no supervisor can start; yield False if another process holds it."""
     descriptor = open_file(lock, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

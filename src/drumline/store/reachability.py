@@ -1,7 +1,8 @@
-"""Whether the supervisor of a run on another machine answers.
+"""The reachability of a remote supervisor: whether it answers.
 
-The folder of such a run is a copy: a process of this machine, the follower, holds the run's lock and copies journal and
-logs. What it learned last about the supervisor is in the file `reach`; a run that is supervised here has no such file.
+The folder of a run with a remote supervisor is a copy: a process on this machine, the follower, holds the run's lock
+and copies journal and logs. It records the state of the remote supervisor in the file `reach`. A run with a supervisor
+on this machine has no such file.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MOST_BYTES = 1 << 16
 
 
 class Reachability(Record):
-    """The state of a remote supervisor, and since when (UTC)."""
+    """The state of a remote supervisor, and the time (UTC, seconds) since which it has this state."""
 
     state: str
     since: float
@@ -33,16 +34,16 @@ class Reachability(Record):
 
     @property
     def problem(self) -> str:
-        """Return why the run cannot be followed now; empty if it can be, or if its supervisor has ended."""
+        """Return why the run cannot be followed now; empty if it can be followed, or if its supervisor has exited."""
         return self.message if self.state in (UNREACHABLE, MISUNDERSTOOD) else ""
 
     def has_ended_since(self, at: float) -> bool:
-        """Return whether the supervisor was found to have ended at this time or later."""
+        """Return whether it was recorded at this time or later that the supervisor has exited."""
         return self.state == ENDED and self.since >= at
 
 
 def read_reachability(run_dir: str | Path) -> Reachability | None:
-    """Return what is known of the supervisor of a run; None if it runs on this machine."""
+    """Return the recorded state of the supervisor of a run; None if it runs on this machine."""
     try:
         data: Any = json.loads(read_regular(os.path.join(run_dir, REACH_FILE), _MOST_BYTES))  # noqa: PTH118
         found = Reachability(**{name: data[name] for name in ("state", "since", "message", "hint")})

@@ -1,4 +1,4 @@
-"""Allocate disk space of a file in advance; only writers of journals import this."""
+"""Allocate disk space for a file in advance; only writers of journals import this module."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE: the size that readers see does not change
 
 
 def reserve_room(file: int, start: int, length: int) -> bool:
-    """Allocate this part of an open file; return False if the disk is full.
+    """Allocate `length` bytes from the offset `start` of an open file; return False if the disk is full.
 
-    True also if the file system does not support that.
+    Return True if the file system does not support allocation.
     """
     if sys.platform != "linux":
         return True

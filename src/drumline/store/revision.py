@@ -1,4 +1,4 @@
-"""The code that a run was launched from: the git revision of its folder, and whether there were changes."""
+"""The code from which a run was launched: the git revision of its folder, and whether there were changes."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 _TIMEOUT_SECONDS = 10
-# The settings of a repository can name programs that `git status` starts: they are disabled.
+# The settings of a repository can name programs that `git status` would start. These options disable them.
 _START_NOTHING = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "core.pager=cat")
 
 
 def code_facts(directory: Path) -> dict[str, object]:
-    """Return the revision and whether it is dirty; empty without git, or after a timeout."""
+    """Return `revision` and `dirty` of a folder; empty without git or a repository, or after a timeout."""
     revision = _git(directory, "rev-parse", "HEAD")
     if not revision:
         return {}

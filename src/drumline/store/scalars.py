@@ -14,26 +14,26 @@ from drumline.store.tfevents import walk
 
 TAIL_BYTES = 1 << 16
 BY_KERAS = "train"  # the folder of training data in the Keras callback
-MOST_ENTRIES = 2_000  # of folders that are examined
+MOST_ENTRIES = 2_000  # entries of folders that are examined
 
-# The time, the host and, except in old files, the process that made it.
+# A name has the time, the host and, except in old files, the pid of the process that created the file.
 _NAME = re.compile(r"events\.out\.tfevents\.(?P<at>\d{10})\.(?P<host>.*?)(?:\.(?P<pid>\d+)\.\d+(?:\.v2)?)?")
 # Folders of evaluations.
 _APART = re.compile(r"(?i)(?:val|valid|validation|eval|evaluation|evaluator|test|testing)(?:[_-].*)?|eval_.*")
 
 
 class EventFile(Record):
-    """One file of events."""
+    """One event file of TensorBoard."""
 
     path: str
-    folder: str  # its name
-    made_at: int
-    changed_at: float
-    pid: int | None
+    folder: str  # the name of its folder
+    made_at: int  # UTC, seconds; from its name
+    changed_at: float  # UTC, seconds
+    pid: int | None  # of the process that created it
 
 
 def find_event_files(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES) -> list[EventFile]:
-    """Return the files of trainings among the first entries below a folder, the last changed first."""
+    """Return the event files of trainings among the first `most` entries below a folder, the last changed first."""
     found = []
     for entry in walk(folder, most, _APART.fullmatch):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Summarise the folder of a run in one row."""
+"""Compute the row of a run from its folder."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class History(Record):
     plan: Plan
     records: list[Entry]
     state: RunState
-    started: Moment | None
-    finished: Moment | None
+    started: Moment | None  # the first start of a replica
+    finished: Moment | None  # the end of the run
 
 
 def read_history(folder: RunFolder) -> History:
@@ -46,7 +46,7 @@ def read_history(folder: RunFolder) -> History:
             if started is None and isinstance(record.event, ReplicaStarted):
                 started = moment_of(record)
             if not state.phase.is_final:
-                finished = None  # it may have been resumed
+                finished = None  # a run that was over may have been resumed
             elif finished is None:
                 finished = moment_of(record)
     except OSError as error:
@@ -61,12 +61,12 @@ def moment_of(record: Entry) -> Moment:
 
 def summarise(folder: RunFolder) -> Summary:
     """Read a run's folder into a row; raise DrumlineError if it cannot be read."""
-    size, changed = stamp_of(folder.journal_file)  # first: an entry that is added meanwhile makes the row outdated
+    size, changed = stamp_of(folder.journal_file)  # first, so that an entry that is added later makes the row outdated
     return summarise_history(folder, read_history(folder)).replace(journal_bytes=size, journal_changed_ns=changed)
 
 
 def summarise_history(folder: RunFolder, history: History) -> Summary:
-    """Return the row, without its stamp, for this history."""
+    """Return the row of a run with this history, without the stamp of its journal."""
     plan, records, state = history.plan, history.records, history.state
     started, finished = history.started, history.finished
     facts = read_facts(folder)
@@ -101,15 +101,15 @@ def summarise_history(folder: RunFolder, history: History) -> Summary:
 
 
 def _stall(records: Sequence[Entry], state: RunState) -> tuple[str, float | None]:
-    """Return the event of a run that takes no steps, as JSON, and when it took the last one."""
-    told = next((record for record in reversed(records) if record.event is state.stalled), None)
-    if state.stalled is None or state.ending or told is None:
+    """Return the StepsStalled event of a stalled run, as JSON, and the time (UTC, seconds) of its last step."""
+    record = next((each for each in reversed(records) if each.event is state.stalled), None)
+    if state.stalled is None or state.ending or record is None:
         return "", None
-    return json.dumps(event_to_data(state.stalled)), told.at - state.stalled.seconds
+    return json.dumps(event_to_data(state.stalled)), record.at - state.stalled.seconds
 
 
 def _describe_ending(run: str, state: RunState) -> str:
-    """Return why a run is over, and how to resume a preempted one; empty if there is nothing to say."""
+    """Return why a run is over, and how to resume a preempted run; empty for a run without a cause."""
     ending = state.ending
     why = spell_verdict(run, ending.cause, state.verdict) if ending and ending.cause else ""
     if ending is None or ending.reason != PREEMPTED:
@@ -118,12 +118,12 @@ def _describe_ending(run: str, state: RunState) -> str:
 
 
 def spell_verdict(run: str, cause: Cause, verdict: str) -> str:
-    """Return the recorded words for a cause with the full id of its replica: `4.worker.1: exit code 1`."""
+    """Return the recorded message of a cause with the full id of its replica: `4.worker.1: exit code 1`."""
     return f"{run}.{verdict}" if cause.replica else verdict
 
 
 def record_run(folder: RunFolder) -> None:
-    """Write the row of a run to the index; if that fails, the next listing does it."""
+    """Write the row of a run to the index; if that fails, the next listing of runs writes it."""
     with suppress(UnusableIndexError, DrumlineError):
         summary = summarise(folder)
         use_index(folder.path.parent.parent, lambda index: index.put([summary]))

@@ -1,4 +1,4 @@
-"""What TensorBoard can show of a run: files of events below its output folder."""
+"""Find files that TensorBoard can show: event files below the output folder of a run."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections import deque
 from collections.abc import Callable, Iterator
 
 _EVENTS = "events.out.tfevents."
-MOST_ENTRIES = 5_000  # a script writes its summaries before so many other files
+MOST_ENTRIES = 5_000  # entries that are examined; a script writes its first event file before so many other files
 
 
 def has_summaries(folder: str | os.PathLike[str], *, most: int = MOST_ENTRIES) -> bool:
-    """Return whether there are files of events among the first entries below a folder, at most so many."""
+    """Return whether there is an event file among the first `most` entries below a folder."""
     return any(_EVENTS in entry.name for entry in walk(folder, most))
 
 
 def walk(
     folder: str | os.PathLike[str], most: int, skips: Callable[[str], object] = lambda _: False
 ) -> Iterator[os.DirEntry[str]]:
-    """Yield at most so many entries below a folder, those of a folder before those below it.
+    """Yield at most `most` entries below a folder, breadth first.
 
-    Links to folders are not followed, nor are folders with names for which `skips` is true.
-    What cannot be read is left out.
+    Links to folders are not followed. Folders with names for which `skips` is true, and folders that cannot be read,
+    are not entered.
     """
     waiting = deque([os.fspath(folder)])
     while waiting:

@@ -1,8 +1,9 @@
-"""Whether what is on disk can be trusted: drumline runs commands and interpreters that it finds in its folders.
+"""Check that no other user can change the folders of drumline, since it runs commands and interpreters in them.
 
-The rules are those of sshd for `authorized_keys`: a folder, and each folder and link on the way to it, belongs to this
-user or to root, and no other user can write it. In a folder with the sticky bit, such as /tmp, others can create
-entries but not replace those of this user. Root trusts no folder of a user, since it would run that user's commands.
+The rules are those of sshd for `authorized_keys`: a folder, and each folder and link in its path, must belong to this
+user or to root, and no other user may be able to write it. A parent folder with the sticky bit, such as /tmp, is
+accepted: other users can create entries there, but not replace those of this user. Root accepts no folder of another
+user, since it would run that user's commands.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def require_trusted(path: str, variable: str, files: Iterable[str] = ()) -> None:
-    """Raise EngineError unless only this user and root can change this folder, or these files in it.
+    """Raise EngineError if a user other than this one and root can change this folder, or these files in it.
 
-    `variable` is the environment variable that names another folder. What does not exist is not checked: it cannot be
-    opened either, and drumline creates it with mode 0700.
+    `variable` is the environment variable with which the user can set another folder. A folder that does not exist is
+    not checked: drumline creates it with mode 0700.
     """
     reason = _folder_problem(path)
     for name in files:
@@ -37,7 +38,7 @@ def require_trusted(path: str, variable: str, files: Iterable[str] = ()) -> None
 
 
 def _folder_problem(path: str) -> str:
-    """Follow a path one entry at a time, through links too; return why it cannot be trusted, if it cannot."""
+    """Follow a path one entry at a time, also through links; return why it cannot be trusted, or an empty text."""
     names = _names(path)
     at, links = "", 0
     system = os.lstat("/").st_uid  # root, except in a user namespace without root
@@ -66,7 +67,7 @@ def _folder_problem(path: str) -> str:
 
 
 def _names(path: str) -> list[str]:
-    """Return the parts of a path, the last first."""
+    """Return the parts of a path, the last part first."""
     return [name for name in reversed(path.split("/")) if name not in ("", ".")]
 
 
@@ -79,7 +80,7 @@ def _file_problem(path: str) -> str:
 
 
 def _problem(path: str, found: os.stat_result, *, is_parent: bool, system: int = 0) -> str:
-    """Return why an entry cannot be trusted, if it cannot."""
+    """Return why an entry of a path cannot be trusted, or an empty text."""
     if found.st_uid not in (0, os.geteuid()) and not (is_parent and found.st_uid == system):
         return f"{path} belongs to {_user_name(found.st_uid)}"
     if stat.S_ISLNK(found.st_mode) or not found.st_mode & _OTHERS_WRITE:
@@ -92,9 +93,10 @@ def _problem(path: str, found: os.stat_result, *, is_parent: bool, system: int =
 
 
 def _is_own_group(path: str, gid: int) -> bool:
-    """Return whether this user is the only member of a group, as where each user has a group of the same name.
+    """Return whether a group is the private group of this user: it has the user's name and no other member.
 
-    With an access control list the group bits are the most that any entry grants, and say nothing of the group.
+    False for a file with an access control list: then the group bits are the mask of the list, not the rights of the
+    group.
     """
     try:
         user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
@@ -107,7 +109,7 @@ def _is_own_group(path: str, gid: int) -> bool:
 def _has_list(path: str) -> bool:
     try:
         return "system.posix_acl_access" in os.listxattr(path)
-    except (OSError, AttributeError):  # a file system or an operating system without
+    except (OSError, AttributeError):  # the file system or the operating system has no extended attributes
         return False
 
 

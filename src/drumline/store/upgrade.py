@@ -1,6 +1,6 @@
-"""Compute the decisions upon the events of journals of older versions, which have none.
+"""Compute the decisions for journals of version 1, which have only events.
 
-This is the only reader that runs the state machine.
+No other reader of journals runs the state machine.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Upgrade:
         self._state = new_run(plan)
 
     def decide(self, event: Event) -> tuple[Decision, ...]:
-        """Return the decisions upon the next event, which has none."""
+        """Return the decisions about the next event, for which none are recorded."""
         decided = transition(self._plan, self._state, event)
         self._state = decided.state
         return decided.decisions
 
     def take(self, event: Event, decisions: tuple[Decision, ...]) -> None:
-        """Take the next event with its recorded decisions."""
+        """Update the state with the next event and its recorded decisions."""
         self._state = fold(self._state, event, *decisions)

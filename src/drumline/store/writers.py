@@ -1,4 +1,4 @@
-"""Find the incarnation of a process: the pid in its trace, and the session of a pid."""
+"""Find the incarnation that a process belongs to: by the pid in a trace, and by the session of a process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PID = re.compile(rb'"pid": (\d{1,9})\b')
 
 
 def pid_of(folder: Path) -> int | None:
-    """Return the pid of the incarnation with this folder; None if it has none yet."""
+    """Return the pid of the incarnation with this folder; None if it has no process yet."""
     try:
         found = _PID.search(read_regular(folder / TRACE, _MOST_BYTES))
     except OSError:
@@ -23,7 +23,7 @@ def pid_of(folder: Path) -> int | None:
 
 
 def session_of(pid: int) -> int | None:
-    """Return the session of a process; None if it is gone."""
+    """Return the session id of a process; None if the process does not exist, 0 if it belongs to another user."""
     try:
         return os.getsid(pid)
     except (ProcessLookupError, OverflowError):  # OverflowError for a number in a file name

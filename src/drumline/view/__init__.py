@@ -1,1 +1,1 @@
-"""What commands show, as plain values: no text, no colour, no engine."""
+"""The data that commands show, as plain values: without layout, colour, or access to an engine."""

@@ -21,32 +21,32 @@ from drumline.store.launch import read_facts, read_python
 from drumline.store.logs import read_end
 from drumline.view.replica_progress import ReplicaProgress
 
-_LAST_LINES = 8  # of a log without a traceback
+_LAST_LINES = 8  # lines that are shown of a log without a traceback
 
 
 class LaterFailures(Record):
-    """Replicas that failed after the cause with the same message."""
+    """Replicas that failed after the cause, all with the same message."""
 
     replicas: tuple[ReplicaId, ...]
-    said: str
-    is_own: bool = False  # they failed by themselves, and not as a consequence
+    said: str  # the message
+    is_own: bool = False  # they failed by themselves, not as a consequence of the cause
 
 
 class Card(Record):
-    """The cause of a failed run, with what helps to understand it."""
+    """The cause of a failed run, with data that helps to understand it."""
 
     cause: Cause
-    words: str  # how it ended
-    at: float | None  # UTC, seconds
-    started_at: float | None = None  # the incarnation that failed
+    words: str  # how the replica ended
+    at: float | None  # when the replica ended; UTC, seconds
+    started_at: float | None = None  # when the failed incarnation started
     progress: ReplicaProgress = ReplicaProgress()  # of the replica `progress_of`
     progress_of: ReplicaId | None = None
     lines: tuple[str, ...] = ()
-    is_traceback: bool = False  # False: `lines` are the last lines of its log
+    is_traceback: bool = False  # `lines` are a traceback; else the last lines of the log
     later_failures: tuple[LaterFailures, ...] = ()
-    stopped: tuple[ReplicaId, ...] = ()  # by drumline, because of the failure
-    python: tuple[str, str] | None = None  # the interpreter of a command that says `python`, and why this one
-    corrects: Cause | None = None  # the cause that was recorded before later evidence named this one
+    stopped: tuple[ReplicaId, ...] = ()  # replicas that drumline stopped because of the failure
+    python: tuple[str, str] | None = None  # the interpreter that ran `python` of the command, and why it was chosen
+    corrects: Cause | None = None  # the first recorded cause, if later evidence corrected it
 
 
 def make_card(
@@ -89,7 +89,10 @@ def make_card(
 
 
 def python_of_launch(folder: RunFolder, plan: Plan) -> tuple[str, str] | None:
-    """Return what `python` meant at the launch, and why; None where the plan or another machine decides it."""
+    """Return the interpreter that `python` meant at the launch, and why it was chosen.
+
+    Return None if the plan has an environment, or if the replicas run on other machines.
+    """
     return None if plan.is_elsewhere or plan.environment else read_python(read_facts(folder))
 
 
@@ -101,7 +104,7 @@ def _python(folder: RunFolder, plan: Plan, name: ReplicaId) -> tuple[str, str] |
 
 
 def _moment(records: Sequence[Entry], state: RunState, cause: Cause) -> float | None:
-    """Return when the cause failed, by its keeper's clock; or when the run ended, if no exit decided that."""
+    """Return when the failed replica ended, by its keeper's clock; if no exit was the cause, when the run ended."""
     ends = [
         (record.event.at_seconds, record)
         for record in records
@@ -111,7 +114,7 @@ def _moment(records: Sequence[Entry], state: RunState, cause: Cause) -> float | 
     own = [(at, record) for at, record in ends if _is_end_of(record, cause)]
     first = own if cause.exit.seen else [(at, record) for at, record in ends if at == decided]
     for at_seconds, record in first:
-        since = record.since_boot - at_seconds  # it may be recorded much later; after a reboot this is an estimate
+        since = record.since_boot - at_seconds  # an exit may be recorded much later; after a reboot, this is inexact
         return record.at - since if since >= 0 else record.at
     return records[-1].at if records else None
 
@@ -135,7 +138,7 @@ def _started(records: Sequence[Entry], cause: Cause, name: ReplicaId) -> float |
 def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
     """Return the shortened traceback at the end of a log, or else its last lines.
 
-    An exception that a replica raised only because it was stopped is not shown, but the lines before it.
+    An exception that a replica raised only because it was stopped is not shown; the lines before it are.
     """
     error: Error | None = read_error(traces / ERROR) if has_failed else None
     kept = find_raised(text_lines(error.traceback.encode(errors="replace"))) if error else []
@@ -148,7 +151,7 @@ def _excerpt(traces: Path, *, has_failed: bool) -> tuple[tuple[str, ...], bool]:
 
 
 def _others(state: RunState, cause: ReplicaId) -> tuple[tuple[LaterFailures, ...], tuple[ReplicaId, ...]]:
-    """Return the replicas that failed later, by message, and those that were stopped."""
+    """Return the replicas that failed later, grouped by message, and the replicas that were stopped."""
     said: dict[tuple[str, bool], list[ReplicaId]] = {}
     stopped: list[ReplicaId] = []
     for name, each in state.replicas.items():

@@ -16,7 +16,7 @@ class EnvironmentRow(Record):
 
     name: str
     path: str
-    state: str  # ready, in use, building, or broken: what an interrupted build or an uninstalled Python left
+    state: str  # ready, in use, building, or broken (by an interrupted build or an uninstalled Python)
     bytes: int
     used_at: float
     python: str = ""
@@ -49,7 +49,7 @@ def _row(folder: str) -> EnvironmentRow:
 def _is_taken(folder: str) -> bool:
     try:
         lock = take_lock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # of another user
+    except OSError:  # the lock belongs to another user
         return False
     if lock is not None:
         os.close(lock)

@@ -1,4 +1,4 @@
-"""Follow a run: changes of state and lines of logs, merged in the order of their times."""
+"""Follow a run: return its changes of state and the lines of its logs, merged in the order of their times."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class Change(Record):
 
 Item = Lines | Change
 
-# Read at once: of all logs together, and of each.
+# Bytes that are read in one poll, of all logs together and of each log.
 _BYTES_OF_ALL = 1 << 22
 _BYTES_OF_EACH = 1 << 16
 
 
 class _Log:
-    """The log of one incarnation, and what was read of it and not yet shown."""
+    """The log of one incarnation, and the lines that were read but not returned yet."""
 
     def __init__(self, name: str, attempt: int, incarnation: int, folder: Path) -> None:
         self.id = name
@@ -89,8 +89,8 @@ class _Log:
             return
         ended = over or self.ended is not None
         for block in self.reader.read(until=now, ended=ended, size=size):
-            # Marks are made a moment later: the time of a line is between the start and the end of its replica, and
-            # never before that of the previous line, even if the clock was changed.
+            # Marks are written a moment after the output. So the time of a line is limited to the time between the
+            # start and the end of its replica, and is never before that of the previous line.
             self._last = max(self._last, self.started, block.at)
             at = self._last if self.ended is None else min(self._last, self.ended)
             self.waiting.append(Lines(at, self.id, block.data, self.attempt, block.exact, self.incarnation))
@@ -104,16 +104,19 @@ class _Log:
 
 
 def _order(item: Item) -> tuple[float, int, int, int]:
-    """Return a key that sorts by time; at the same time: start, lines, end, restart of a replica.
+    """Return a key that sorts items by time, and items with the same time by: start, lines, end, restart of a replica.
 
-    Entries of the journal keep their order: a host with a wrong clock may report an earlier time.
+    Entries of the journal keep their order, even if a host with a wrong clock reports an earlier time.
     """
     rank = int(item.is_from_log) if isinstance(item, Lines) else 2 if item.phase.is_final or item.exit else 0
     return item.at, item.attempt, item.incarnation, rank
 
 
 class Feed:
-    """Follows one run through the store, all of it or from an attempt on; each `poll` returns what is new."""
+    """Follows one run through the store, from its beginning or from the attempt `since`; `poll` returns new items.
+
+    With `replicas` or `attempt`, only these replicas or this attempt are included.
+    """
 
     def __init__(
         self,
@@ -146,14 +149,14 @@ class Feed:
         return self.state.known_cause
 
     def stalled(self, now: float) -> StepsStalled | None:
-        """Return the stall of a run that takes no steps, its `seconds` up to now; None of any other."""
+        """Return the stall of a run that takes no steps, with `seconds` up to now; None for any other run."""
         stalled = self.state.stalled
         if stalled is None or self.state.ending:
             return None
         return stalled.replace(seconds=max(stalled.seconds, now - self._stalled_at))
 
     def poll(self, now: float) -> list[Item]:
-        """Return what is new since the last call, in order; call again until nothing is returned."""
+        """Return the new items since the last call, in order; call again until nothing is returned."""
         items = self._held
         for record in self._journal.read():
             self._moment = max(self._moment, record.at)
@@ -175,7 +178,7 @@ class Feed:
         return items[:ready]
 
     def unfinished(self) -> dict[str, bytes]:
-        """Return the incomplete last lines, by replica: progress bars."""
+        """Return the incomplete last lines of logs, such as progress bars, by replica."""
         return {log.id: log.reader.unfinished for log in self._logs.values() if not log.done and log.reader.unfinished}
 
     def incarnations(self) -> dict[ReplicaId, IncarnationTraces]:
@@ -192,38 +195,44 @@ class Feed:
         self.state = after = folded.state
         resumed = after.resumes != before.resumes
         restarted = after.attempt != before.attempt and not resumed
-        same = folded.before_restart
+        before_restart = folded.before_restart
         items: list[Item] = []
-        # A run starts before its replicas, is RUNNING when all of them are, and PENDING when its helpers have ended.
+        # The change of the run comes before those of its replicas, unless they cause it: it is RUNNING when all of them
+        # are, and PENDING when its helpers have ended.
         changed = not restarted and (after.phase, after.waits) != (before.phase, before.waits)
-        own = []
+        run_changes = []
         if changed and not after.phase.is_final:
-            own.append(Change(at, self._folder.id, after.phase, after.attempt, message=after.waits))
-        own_first = after.phase is not Phase.RUNNING and not isinstance(event, ReplicaExited)
-        if own_first:
-            items.extend(own)
+            run_changes.append(Change(at, self._folder.id, after.phase, after.attempt, message=after.waits))
+        run_first = after.phase is not Phase.RUNNING and not isinstance(event, ReplicaExited)
+        if run_first:
+            items.extend(run_changes)
         if restarted or resumed or not before.replicas:
             self._open_logs(after)
         if after.tensorboard and not before.tensorboard:
             self._open_log(TENSORBOARD, 0, after.resumes)
-        touched = tuple(same.all_states)
+        touched = tuple(before_restart.all_states)
         returning = (after.reviving, len(after.revivals)) != (before.reviving, len(before.revivals))
         if isinstance(event, ReplicaStarted | ReplicaWaits | ReplicaExited) and not returning:
             touched = (event.replica,)
         for replica in touched:
-            old, new = before.state_of(replica), same.state_of(replica)
+            old, new = before.state_of(replica), before_restart.state_of(replica)
             if new is None or new == old:
                 continue
-            attempt = 0 if replica == TENSORBOARD else same.attempt
-            if isinstance(event, ReplicaExited) and replica == event.replica and old and _returns(replica, same, old):
+            attempt = 0 if replica == TENSORBOARD else before_restart.attempt
+            if (
+                isinstance(event, ReplicaExited)
+                and replica == event.replica
+                and old
+                and _returns(replica, before_restart, old)
+            ):
                 left = ReplicaState(Phase.RESTARTING, old.incarnation, event.exit, reason_of(event.exit))
                 items.extend(self._replica_change(at, replica, attempt, old, left))
                 if new.incarnation == left.incarnation:
-                    continue  # it has not restarted yet
+                    continue  # the replica has not restarted yet
                 old = left
             items.extend(self._replica_change(at, replica, attempt, old, new))
-        if not own_first:
-            items.extend(own)
+        if not run_first:
+            items.extend(run_changes)
         if restarted:
             for (replica, *_), log in self._logs.items():
                 if log.attempt == before.attempt and log.ended is None and replica != TENSORBOARD:
@@ -231,7 +240,7 @@ class Feed:
             items.append(self._restarting(at, after))
         elif after.phase != before.phase and after.phase.is_final:
             items.append(self._final(at, after))
-        for each in after.revivals[len(before.revivals) :]:  # after the incarnation that failed
+        for each in after.revivals[len(before.revivals) :]:  # the notice follows the failed incarnation
             failed = before.state_of(each.cause.replica) if each.cause.replica else None
             incarnation = failed.incarnation + 1 if failed else 0
             items.append(self._notice(at, describe_revival(each), after, incarnation))
@@ -260,7 +269,7 @@ class Feed:
             yield Change(at, self._spell(replica), *own)
 
     def _open_logs(self, state: RunState) -> None:
-        """Open all logs of an attempt; helpers run before the first one, and again when a run is resumed."""
+        """Open all logs of an attempt; those of helpers only before the first attempt, or when a run is resumed."""
         for replica in self.plan.all_ids:
             if not replica.is_helper:
                 self._open_log(replica, state.attempt)
@@ -274,7 +283,7 @@ class Feed:
             self._logs[replica, kept_as, incarnation] = _Log(self._spell(replica), attempt, incarnation, folder)
 
     def _wanted(self, replica: ReplicaId) -> bool:
-        """Return whether its log was asked for; that of TensorBoard only by name."""
+        """Return whether the log of a replica was requested; by default all are, except that of TensorBoard."""
         return replica != TENSORBOARD if self._replicas is None else replica in self._replicas
 
     def _notice(self, at: float, words: str, state: RunState, incarnation: int = 0) -> Lines:
@@ -315,7 +324,7 @@ def _returns(replica: ReplicaId, state: RunState, old: ReplicaState) -> bool:
 
 
 def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
-    """Return the notices that the run is stalled, or takes steps again."""
+    """Return the notice that the run is stalled, or that it takes steps again; none for any other event."""
     if isinstance(event, StepsStalled) and after.stalled is event:
         return [f"Warning: stalled: {describe_stall(event)}"]
     if isinstance(event, StepsResumed) and before.stalled and not after.stalled:
@@ -324,7 +333,7 @@ def _steps(before: RunState, after: RunState, event: Event) -> list[str]:
 
 
 def _synced(event: ProjectCarried) -> str:
-    """Return how much was copied to how many hosts, and how much of it was sent."""
+    """Return the notice of a copied project: its size, how much of it was sent, and to how many hosts."""
     hosts = f" to {count(event.hosts, 'host')}" if event.hosts else ""
     sent = (
         ""

@@ -1,4 +1,4 @@
-"""Read how the time of a run was spent: from its journal, and from the steps in logs, reports and files."""
+"""Compute how the time of a run was spent, from its journal and from the steps in logs, reports and files."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from drumline.store.summary import History, moment_of
 from drumline.view.steps import step_sources
 
 _PIECE_BYTES = 1 << 16
-_MOST_BYTES = 1 << 20  # of a log; a later first new step is not known
+_MOST_BYTES = 1 << 20  # bytes that are read of a log; if the first new step is later, it is not known
 _MOST_MARKS = _MOST_BYTES // MARK.size
 _TAIL_BYTES = 1 << 14
-_LAPSES_BYTES = 1 << 18  # of a log in which lapses are searched: more takes too long
-_FEW = 20  # steps, enough to know the stride
+_LAPSES_BYTES = 1 << 18  # bytes of a log in which lapses are searched; more would take too long
+_FEW = 20  # number of steps that show the stride
 _LATEST = 1e11  # a time beyond this is damage
 _STEP = struct.Struct(STEP_FORMAT)
 _EVALUATES = re.compile(rb"(?i)\b(?:val|valid|validat\w*|eval|evaluat\w*|test|testing)(?:\b|_)")
@@ -50,19 +50,19 @@ _SAVES = re.compile(rb"(?i)\b(?:sav(?:e|ed|ing)|checkpoint\w*|ckpt\w*|export\w*)
 
 
 class _LogTraces(Record):
-    """One incarnation of the replica that counts steps: its folder, and its start (UTC; since the start of the run)."""
+    """The folder and the start of one incarnation of the replica that counts steps."""
 
     folder: Path
-    began_at: float
-    began: float
+    began_at: float  # UTC, seconds
+    began: float  # seconds since the start of the run
 
     def point(self, counted: Counted, at: float) -> Point:
-        """Return a step at this time (UTC)."""
+        """Return the point of a step that was taken at this time (UTC, seconds)."""
         return Point(self.began + max(0.0, at - self.began_at), counted.step, counted.epoch, counted.steps)
 
 
 def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | None:
-    """Return how the time of a run was spent so far; None for a run without a supervisor."""
+    """Return how the time of a run was spent so far; None for a run that has never had a supervisor."""
     if not history.records:
         return None
     events = _events(history.records)
@@ -74,7 +74,7 @@ def read_goodput(folder: RunFolder, history: History, now: Moment) -> Goodput | 
         steps = _steps_of(folder, replica, timeline, history.records, events, noticed)
         if steps:
             break
-    for key in noticed.keys() - steps.keys():  # only its first step is known
+    for key in noticed.keys() - steps.keys():  # uptimes of which only the first step is known
         first = noticed[key].replace(step=None)
         steps[key] = Steps(first, first, is_known=False)
     for key, lapse in _stalls(events):
@@ -94,7 +94,7 @@ def _events(records: Sequence[Entry]) -> list[TimedEvent]:
 
 
 def _stalls(events: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
-    """Yield the recorded stalls that are over, by attempt."""
+    """Yield the recorded stalls that are over, each with the attempt."""
     stalled: StepsStalled | None = None
     for each in events:
         event = each.event
@@ -106,7 +106,7 @@ def _stalls(events: Sequence[TimedEvent]) -> Iterator[tuple[Key, Lapse]]:
 
 
 def _noticed(events: Sequence[TimedEvent]) -> dict[Key, Point]:
-    """Return the first step of each attempt, as far as its supervisor saw one."""
+    """Return the first step of each attempt that the supervisor has recorded."""
     return {
         (each.event.attempt, 0): Point(each.at - max(0.0, each.since_boot - each.event.at_seconds), each.event.step)
         for each in events
@@ -154,7 +154,10 @@ def _traces_of(
 
 
 def _read_log(traces: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
-    """Return the first step of a log, the last, and the first that had not been reached before."""
+    """Return the steps in a log; None if it has none, or if the time of the first one is not known.
+
+    `reached` is the last step of earlier uptimes, `noticed` the recorded first step of this one.
+    """
     reader, seen, text = StepReader(), list[Counted](), bytearray()
     regained: Counted | None = None
     is_whole = False
@@ -181,7 +184,7 @@ def _read_log(traces: _LogTraces, reached: Point | None, noticed: Point | None) 
     elif noticed:
         first = Point(noticed.at, seen[0].step, seen[0].epoch, seen[0].steps)
     else:
-        return None  # its time is not known
+        return None  # the time of the first step is not known
     last_at = written_by(traces.folder, last.end - 1, exactly=False)
     return Steps(
         first=first,
@@ -197,17 +200,18 @@ def _read_log(traces: _LogTraces, reached: Point | None, noticed: Point | None) 
 
 def _read_lapses(traces: _LogTraces, seen: Sequence[Counted], text: bytes) -> tuple[tuple[Lapse, ...], float | None]:
     """Return the lapses in a log, by its marks and its text, and the usual time of a step."""
-    times = times_of(traces.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)  # a bar is there before its end
+    # The offset of the last byte of a piece: a bar is written before the byte that ends it.
+    times = times_of(traces.folder, (each.end - 1 for each in seen), most=_MOST_MARKS)
     dated = [(each.end, traces.point(each, at)) for each, at in zip(seen, times, strict=True) if at is not None]
 
-    def says(number: int) -> str:
+    def kind_before(number: int) -> str:
         return _kind_of(text[dated[number - 1][0] : dated[number][0]])
 
-    return find_lapses([point for _, point in dated], says)
+    return find_lapses([point for _, point in dated], kind_before)
 
 
 def _kind_of(text: bytes) -> str:
-    """Return the kind of lapse in which a run prints this text."""
+    """Return the kind of a lapse in which this text was printed."""
     return "evaluating" if _EVALUATES.search(text) else "saving" if _SAVES.search(text) else "idle"
 
 
@@ -230,10 +234,10 @@ def _read_noted(traces: _LogTraces, reached: Point | None, noticed: Point | None
         return None
     marks, _ = read_marks(traces.folder, _MOST_MARKS)
 
-    def says(number: int) -> str:
+    def kind_before(number: int) -> str:
         return _kind_of(_written_between(traces, marks, points[number - 1].at, points[number].at))
 
-    lapses, usual = find_lapses(points, says)
+    lapses, usual = find_lapses(points, kind_before)
     return Steps(
         first=points[0],
         last=points[-1],
@@ -245,7 +249,7 @@ def _read_noted(traces: _LogTraces, reached: Point | None, noticed: Point | None
 
 
 def _read_points(traces: _LogTraces) -> list[Point]:
-    """Return the recorded steps with increasing times; the last ones if there are very many."""
+    """Return the recorded steps with increasing times; of very many, only the last ones."""
     data, _ = read_end(traces.folder / STEPS, _MOST_BYTES // _STEP.size * _STEP.size)
     points: list[Point] = []
     for at, epoch, step in _STEP.iter_unpack(data[: len(data) - len(data) % _STEP.size]):
@@ -257,7 +261,7 @@ def _read_points(traces: _LogTraces) -> list[Point]:
 
 
 def _written_between(traces: _LogTraces, marks: Sequence[tuple[float, int]], start: float, end: float) -> bytes:
-    """Return what a log says between two times, by its marks; only the end if that is much."""
+    """Return the output in a log between two times, by its marks; of much output only the end."""
     times = [traces.began + max(0.0, abs(at) - traces.began_at) for at, _ in marks]
     first, last = bisect_right(times, start), bisect_right(times, end)
     begin = marks[first - 1][1] if first else 0
@@ -272,7 +276,7 @@ def _written_between(traces: _LogTraces, marks: Sequence[tuple[float, int]], sta
 
 
 def _read_report(traces: _LogTraces, reached: Point | None, noticed: Point | None) -> Steps | None:
-    """Return the steps of a report: its last step; the first if it is in the report, or was noticed."""
+    """Return the steps of a report; None if the first step is neither in the report nor recorded."""
     report = read_report(traces.folder / REPORT)
     if report is None or report.since_step is None:
         return None

@@ -1,4 +1,4 @@
-"""The replicas of a plan for display, equal ones in one group."""
+"""Group the replicas of a plan for display."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ReplicaGroup(Record):
 
 
 def group_replicas(plan: Plan) -> list[ReplicaGroup]:
-    """Return the replicas of a plan, equal neighbours in one group."""
+    """Return the replicas of a plan; neighbours with the same role, command and resources are one group."""
     groups: list[list[Replica]] = []
     for replica in plan.replicas:
         if groups and _alike(groups[-1][0], replica):

@@ -1,4 +1,4 @@
-"""What the replicas of a run used from its start to its end, or until now."""
+"""The resources that the replicas of a run have used, from its start to its end or until now."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunUse(Record):
 
 
 class Extent(Record):
-    """The least, the mean over time and the most of a value."""
+    """The minimum, the mean over time, and the maximum of a value."""
 
     least: float
     mean: float
@@ -64,7 +64,7 @@ def run_use(folder: RunFolder, target: Target, now: Moment) -> RunUse:
 
 
 def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
-    """Return least, mean and most of a value; None if it was never known."""
+    """Return the minimum, mean and maximum of a value; None if no sample has it."""
     known = [(each, sample.seconds) for sample in samples if (each := value(sample)) is not None]
     if not known:
         return None
@@ -74,11 +74,11 @@ def extent(samples: Sequence[Sample], value: Value) -> Extent | None:
     return Extent(min(values), mean, max(values))
 
 
-_SHORTEST_SECONDS = 1e-6  # of one interval
+_SHORTEST_SECONDS = 1e-6  # shorter intervals have no values
 
 
 def series(samples: Sequence[Sample], value: Value, *, start: float, end: float, width: int) -> list[float | None]:
-    """Return the means of a value in `width` intervals; None where it is not known."""
+    """Return the means of a value in `width` equal intervals of the time; None for an interval without samples."""
     step = (end - start) / width
     sums, lengths = [0.0] * width, [0.0] * width
     for sample in samples:

@@ -15,7 +15,7 @@ class IncarnationTraces(Record):
 
     folder: Path
     started_at: float
-    ended_at: float | None = None  # None: it runs
+    ended_at: float | None = None  # None while it runs
 
 
 def incarnation_dirs(run_dir: Path, replica: ReplicaId, attempt: int) -> list[Path]:

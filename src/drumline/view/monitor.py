@@ -1,4 +1,4 @@
-"""What the replicas of a run use: a row for each, and one for all of them."""
+"""The resources that the replicas of a run use now: a row for each replica, and one for their sum."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from drumline.view.runs import RunRow, make_row
 
 
 class UsageRow(Record):
-    """A replica or a whole run, and its last sample; None if it does not run or was not sampled."""
+    """A replica or a whole run, and its last sample."""
 
     id: str
     phase: str
-    used: Sample | None
+    used: Sample | None  # None if it does not run or was not sampled
 
 
 class MonitoredRun(Record):
@@ -50,7 +50,7 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
         own = state.state_of(replica)
         phase = own.phase if own else state.phase
         if replica.is_helper and phase is not Phase.RUNNING and target.role is None:
-            continue  # it has ended, or has not started
+            continue  # a helper that does not run is left out
         attempt = 0 if replica.is_helper else state.attempt
         path = folder.path / trace_dir(replica, attempt, own.incarnation if own else 0) / METRICS
         used = last_sample(path) if phase is Phase.RUNNING else None
@@ -62,9 +62,9 @@ def monitor_run(folder: RunFolder, target: Target, now: Moment) -> MonitoredRun:
 
 
 def add_up(used: Sequence[tuple[Sample, int | None]]) -> Sample | None:
-    """Return the sum of samples, each with its memory limit; what replicas share counts once.
+    """Return the sum of samples, each given with its memory limit; GPUs that replicas share count once.
 
-    If one has no limit, the limit of the sum is the memory of the machine.
+    If a sample has no limit, the limit of the sum is the memory of the machine. Return None without samples.
     """
     if not used:
         return None

@@ -1,4 +1,4 @@
-"""Read the progress of replicas from reports of their scripts, else from logs or TensorBoard's files."""
+"""Read the progress of replicas from the reports of their scripts, else from logs or TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ from drumline.view.stragglers import find_stragglers
 
 TAIL_BYTES = 1 << 14
 
-_SILENT_SECONDS = 60.0  # after this silence no remaining time is shown, unless reports are always as rare
+_SILENT_SECONDS = 60.0  # after this time without progress no remaining time is shown, unless reports are always so rare
 
 
 def read_all_progress(
     incarnations: Mapping[ReplicaId, IncarnationTraces], output: str, chief: ReplicaId | None, now: float
 ) -> dict[ReplicaId, ReplicaProgress]:
-    """Return the progress of each replica, and which running ones are stragglers; `output` is the output folder.
+    """Return the progress of each replica; stragglers among the running replicas are marked `is_behind`.
 
-    `chief` is given if these are all incarnations of the attempt: then files of unknown writers may be of the chief.
+    `output` is the output folder. `chief` is not None only if `incarnations` are all of the attempt: then a file of an
+    unknown process may belong to the chief.
     """
     found = {
         name: read_replica_progress(each.folder, now, runs=each.ended_at is None) for name, each in incarnations.items()
@@ -51,7 +52,7 @@ def read_chief_progress(home: Path, summary: Summary, now: float) -> ReplicaProg
     folder = RunFolder(home / RUNS / summary.id)
     dirs = incarnation_dirs(folder.path, chief, summary.attempt)
     traces = (dirs or [folder.path / trace_dir(chief, summary.attempt)])[-1]
-    started_at = _changed_at(traces / TRACE) or now  # it is written when an incarnation starts and when it ends
+    started_at = _changed_at(traces / TRACE) or now  # a trace is written when its incarnation starts and when it ends
     try:
         output = output_dir(folder, folder.plan(), summary.directory)
     except DrumlineError:
@@ -60,7 +61,7 @@ def read_chief_progress(home: Path, summary: Summary, now: float) -> ReplicaProg
 
 
 def read_replica_progress(folder: Path, now: float, *, runs: bool = True) -> ReplicaProgress:
-    """Return the progress of one incarnation; one that has ended has no remaining time."""
+    """Return the progress of one incarnation; with `runs` false, it has ended and has no remaining time."""
     log = folder / LOG
     at = _changed_at(log)
     tail, is_cut = read_tail(log, TAIL_BYTES) if at is not None else (b"", False)
@@ -96,12 +97,12 @@ def _measure(report: Report) -> tuple[Pace | None, float]:
         return None, report.at_seconds
     moments = ((report.at_seconds, report.step), (report.since_seconds, report.since_step))
     pace = pace_of(moments)
-    # It is assumed to report each step.
+    # The script is assumed to report each step.
     return pace and pace.replace(every_seconds=1 / pace.rate), report.at_seconds
 
 
 def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]:
-    """Return the pace of a log by its marks, and the time of its last count."""
+    """Return the pace of a log by its marks, and the time (UTC, seconds) of its last step or epoch."""
     tail, start = read_end(folder / LOG, TAIL_BYTES)
     points = counted(tail, progress, is_cut=start > 0)
     if len(points) < 2:
@@ -112,7 +113,7 @@ def _clock(folder: Path, progress: Progress) -> tuple[Pace | None, float | None]
 
 
 def _timed(replica_progress: ReplicaProgress, pace: Pace | None, silence: float) -> ReplicaProgress:
-    """Return the progress with the remaining time, unless it is silent for longer than usual."""
+    """Return the progress with the remaining time, unless the `silence` in seconds is longer than usual."""
     progress = replica_progress.progress
     rate = progress.rate or (pace.rate if pace and progress.step is not None else None)
     usual = max(pace.every_seconds if pace else 0.0, 1 / rate if rate else 0.0)
@@ -131,13 +132,13 @@ def _timed(replica_progress: ReplicaProgress, pace: Pace | None, silence: float)
 
 
 def _left(seconds: float | None, silence: float) -> float | None:
-    """Return the remaining time after a silence; None if it is over."""
+    """Return the remaining seconds after a silence; None if they are over or not known."""
     left = None if seconds is None else seconds - max(0.0, silence)
     return None if left is None or left < 0 else left
 
 
 def _with_written(replica_progress: ReplicaProgress, written: Progress, at: float) -> ReplicaProgress:
-    """Return the progress, completed by what was written for TensorBoard."""
+    """Return the progress, completed by the progress in TensorBoard's files, which was written at the time `at`."""
     if replica_progress.progress == UNKNOWN:
         return ReplicaProgress(written, at)
     if replica_progress.progress.loss is None:

@@ -28,7 +28,7 @@ from drumline.view.scalars import output_dir
 
 
 class ReplicaRow(Record):
-    """One replica in the current attempt."""
+    """One replica or helper in the current attempt."""
 
     id: ReplicaId
     phase: Phase
@@ -41,9 +41,9 @@ class ReplicaRow(Record):
     reason: str
     resources: Resources
     progress: ReplicaProgress = ReplicaProgress()
-    error: Error | None = None  # the exception that ended its script, if it was recorded
-    waits: str = ""  # for what, if it has not started and that is known
-    host: str = ""  # if it is not this machine
+    error: Error | None = None  # the exception that ended the script, if it was recorded
+    waits: str = ""  # why it has not started yet, if that is known
+    host: str = ""  # empty for this machine
 
 
 class CauseRow(Record):
@@ -56,7 +56,7 @@ class CauseRow(Record):
 
 
 class RunDetails(Record):
-    """Everything that is known of a run."""
+    """Everything that is known about a run."""
 
     run: RunRow
     plan: Plan
@@ -69,14 +69,14 @@ class RunDetails(Record):
     is_dirty: bool | None
     folder: str
     chief_progress: ReplicaProgress = ReplicaProgress()
-    tensorboard: TensorBoardRow | None = None  # None if there was none
-    goodput: Goodput | None = None  # None before it has a supervisor
-    card: Card | None = None  # why it failed, if it did
-    python: tuple[str, str] | None = None  # what `python` meant at the launch, and why
+    tensorboard: TensorBoardRow | None = None  # None if TensorBoard was never started
+    goodput: Goodput | None = None  # None before the run has a supervisor
+    card: Card | None = None  # None if the run has not failed
+    python: tuple[str, str] | None = None  # the interpreter that `python` meant at the launch, and why
 
 
 class TensorBoardRow(Record):
-    """TensorBoard beside a run: its phase, and its address while it answers."""
+    """TensorBoard beside a run: its phase, and its address; empty while it cannot be reached."""
 
     phase: Phase
     address: str
@@ -147,7 +147,7 @@ def _times(records: list[Entry], state: RunState) -> dict[ReplicaId, _Times]:
             continue
         own = state.state_of(event.replica)
         if own and event.incarnation != own.incarnation:
-            continue  # of an earlier incarnation
+            continue  # an event of an earlier incarnation
         if isinstance(event, ReplicaStarted):
             times.setdefault(event.replica, _Times(moment_of(record)))
         else:
@@ -157,7 +157,10 @@ def _times(records: list[Entry], state: RunState) -> dict[ReplicaId, _Times]:
 
 
 def _end(record: Entry, event: ReplicaExited, started: Moment | None) -> Moment:
-    """Return when it ended: by its keeper if possible, since a new supervisor may record it much later."""
+    """Return when a replica ended: by its keeper's clock if that is plausible, else when its exit was recorded.
+
+    A new supervisor may record an exit much later.
+    """
     written = moment_of(record)
     if started and started.boot == record.boot and started.since_boot <= event.at_seconds <= record.since_boot:
         return Moment(record.at - record.since_boot + event.at_seconds, event.at_seconds, record.boot)
@@ -188,7 +191,7 @@ def _row(name: ReplicaId, plan: Plan, state: RunState, span: _Times, resources: 
 def _with_progress(
     folder: RunFolder, state: RunState, rows: list[ReplicaRow], output: str, now: Moment
 ) -> tuple[ReplicaRow, ...]:
-    """Return the rows with progress, stragglers and the errors of replicas that ended."""
+    """Return the rows with the progress of each replica, and with the errors of replicas that have ended."""
     incarnations: dict[ReplicaId, IncarnationTraces] = {}
     for row in rows:
         own = state.state_of(row.id)

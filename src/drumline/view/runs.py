@@ -1,4 +1,4 @@
-"""List runs, newest first: from the index where it is up to date, else from their folders."""
+"""List runs, newest first. A run is read from the index if its row is up to date, else from its folder."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class RunRow(Record):
     """One run."""
 
     summary: Summary
-    duration_seconds: float | None  # so far, if it is not over
+    duration_seconds: float | None  # until now, if the run is not over
     supervisor_gone: bool
-    stalled: StepsStalled | None = None  # it takes no steps; `seconds` is up to now
-    reach: Reachability | None = None  # of a run with a remote supervisor, until it is over
+    stalled: StepsStalled | None = None  # the stall of a run that takes no steps, with `seconds` up to now
+    reach: Reachability | None = None  # of the remote supervisor, until the run is over; None without one
 
     @property
     def unreachable(self) -> str:
-        """Return why the supervisor cannot be reached; empty if it can be, or if it is gone."""
+        """Return why the supervisor cannot be reached; empty if it can be reached, or has exited."""
         return self.reach.problem if self.reach and not self.supervisor_gone else ""
 
 
 class Listing(Record):
-    """Runs, whether there are older ones, and the problems of those that cannot be read."""
+    """Runs, whether there are older runs, and the problems of runs that cannot be read."""
 
     runs: tuple[RunRow, ...]
     has_more: bool
@@ -45,7 +45,7 @@ class Listing(Record):
 
 
 def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit: int | None = None) -> Listing:
-    """Return the last runs, or the last of one project; newest first."""
+    """Return the last `limit` runs, of all projects or of the project in `directory`, newest first."""
     ids = run_ids(home)
     if not ids:
         return Listing((), has_more=False, problems=())
@@ -59,7 +59,7 @@ def recent_runs(home: Path, now: Moment, *, directory: str | None = None, limit:
 
 
 def make_row(summary: Summary, now: Moment, *, supervised: bool, reach: Reachability | None = None) -> RunRow:
-    """Return the row of a run."""
+    """Return the row of a run; `supervised` if a process holds its lock."""
     duration = summary.duration_seconds
     if not summary.is_final and summary.started_at is not None:
         started = Moment(summary.started_at, summary.started_since_boot or 0.0, summary.started_boot or "")
@@ -77,7 +77,7 @@ def _stall(summary: Summary, now: float) -> StepsStalled | None:
 
 
 class _Reader:
-    """Reads rows of one project, or of all; records which ones were read from their folders."""
+    """Reads the rows of one project or of all; keeps the summaries of runs that were read from their folders."""
 
     def __init__(self, home: Path, now: Moment, directory: str | None) -> None:
         self._runs = home / RUNS
@@ -87,7 +87,11 @@ class _Reader:
         self.problems: dict[str, str] = {}
 
     def read_index(self, index: Index, ids: set[str], most: int | None) -> list[RunRow]:
-        """Return the rows of the index; missing and outdated ones are read from folders and written to it."""
+        """Return at most `most` rows, newest first.
+
+        Runs with no row or an outdated row are read from their folders, and written to the index. Rows of runs without
+        a folder are removed.
+        """
         known = index.ids()
         missing = self.read_folders(ids - known)
         indexed = known & ids  # without runs that are added to the index meanwhile
@@ -106,10 +110,11 @@ class _Reader:
         return [row for run in newest_first if (row := self._read(run)) is not None]
 
     def _check(self, summary: Summary) -> RunRow | None:
-        # The lock first: a run that ends after this check is shown as over, never as without a supervisor.
+        # The lock is checked before the journal: a run that ends meanwhile is shown as over, not as without a
+        # supervisor.
         try:
             supervised = summary.is_final or is_locked(self._folder(summary.id).lock_file)
-        except OSError:  # the next line reports the damage
+        except OSError:  # `_read` reports the problem
             return self._read(summary.id)
         if stamp_of(self._folder(summary.id).journal_file) != summary.stamp:
             return self._read(summary.id)
@@ -121,7 +126,7 @@ class _Reader:
             supervised = is_locked(folder.lock_file)
             summary = summarise(folder)
         except NotFoundError:
-            return None  # it was never started, or has just been removed
+            return None  # the run was never started, or has just been removed
         except DrumlineError as error:
             self.problems[run] = error.message
             return None

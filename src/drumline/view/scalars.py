@@ -15,13 +15,14 @@ from drumline.store.scalars import BY_KERAS, EventFile, find_event_files, last_s
 from drumline.store.writers import pid_of, session_of
 from drumline.view.incarnation import IncarnationTraces
 
-_MOST_FILES = 4  # of each replica
+_MOST_FILES = 4  # files that are read for each replica
 
 
 def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
-    """Return the output folder of a run: that of its spec, relative to the project; else in the run's folder.
+    """Return the output folder of a run on this machine.
 
-    On hosts this is the folder into which output is fetched.
+    This is `output` of the spec, relative to the project's folder, else a folder in the run's folder. Output of a run
+    on hosts is copied into it.
     """
     if plan.fetches_output:
         return fetched_folder(directory, plan.output) or str(folder.output_dir)
@@ -31,9 +32,10 @@ def output_dir(folder: RunFolder, plan: Plan, directory: str) -> str:
 def read_written(
     output: str, incarnations: Mapping[ReplicaId, IncarnationTraces], chief: ReplicaId | None
 ) -> dict[ReplicaId, tuple[Progress, float]]:
-    """Return the progress of replicas that wrote such files, and when they did.
+    """Return the progress in TensorBoard's files by replica, and when it was written (UTC, seconds).
 
-    `chief` is given if `incarnations` are all of the attempt: then files of unknown writers may be of the chief.
+    `chief` is not None only if `incarnations` are all of the attempt: then a file of an unknown process may belong to
+    the chief.
     """
     files = find_event_files(output)
     if not files:
@@ -51,8 +53,8 @@ def _writers(
 ) -> dict[ReplicaId, list[EventFile]]:
     """Return the files that each replica, or a process that it started, has written.
 
-    Files of one process that has ended count as the chief's in the run's own folder, if the chief has no others. A file
-    that is older than an incarnation belongs to another run in the same folder, or to another attempt.
+    Files in the run's folder of a single process that has ended count as files of the chief, if it has no other files.
+    A file that is older than an incarnation belongs to another run or another attempt.
     """
     pids = {pid: name for name, each in incarnations.items() if (pid := pid_of(each.folder)) is not None}
     by_writer: dict[ReplicaId, list[EventFile]] = {}

@@ -14,8 +14,8 @@ from drumline.runtime.private import open_regular
 from drumline.runtime.progress import read_report
 from drumline.store.folder import RunFolder
 
-_MOST_BYTES = 1 << 24  # of a log per poll
-_MOST_SOURCES = 4  # replicas with logs that are read
+_MOST_BYTES = 1 << 24  # bytes that are read of a log in one poll
+_MOST_SOURCES = 4  # replicas that may be read
 
 
 def step_sources(plan: Plan) -> list[ReplicaId]:
@@ -38,7 +38,7 @@ class _IncarnationSteps:
         for counted in self._reader.read(self._read()):
             self.counted.append(counted)
             self.points.append(Point(now, counted.step, counted.epoch, counted.steps))
-        report = None if self.counted else read_report(self._folder / REPORT)  # not needed if the log names steps
+        report = None if self.counted else read_report(self._folder / REPORT)  # not read if the log has steps
         if report and report.step != self._reported:
             self._reported = report.step
             self.points.append(Point(now, report.step))
@@ -55,18 +55,18 @@ class _IncarnationSteps:
 
 
 class StepFollower:
-    """Follows the steps of one run; call `poll` repeatedly."""
+    """Follows the steps of one run; `poll` has to be called repeatedly."""
 
     def __init__(self, folder: RunFolder, plan: Plan, clock: Callable[[], float]) -> None:
         self._folder = folder
-        self._leaders = step_sources(plan)
+        self._sources = step_sources(plan)
         self._clock = clock
         self._incarnations: dict[tuple[ReplicaId, int, int], _IncarnationSteps] = {}
 
     def poll(self, state: RunState) -> None:
-        """Read what is new of the incarnations in this state, and of earlier ones."""
+        """Read the new steps of the incarnations in this state, and of earlier incarnations."""
         now = self._clock()
-        for replica in self._leaders:
+        for replica in self._sources:
             own = state.replicas.get(replica)
             key = (replica, state.attempt, own.incarnation if own else 0)
             if key not in self._incarnations:
@@ -75,7 +75,7 @@ class StepFollower:
             incarnation.poll(now)
 
     def highest_step(self, attempt: int) -> int | None:
-        """Return the highest step of any replica in an attempt."""
+        """Return the highest step of any replica in an attempt; None if there is none."""
         said = (
             point.step
             for key, incarnation in self._incarnations.items()
@@ -85,8 +85,8 @@ class StepFollower:
         return max((step for step in said if step is not None), default=None)
 
     def steps(self, attempt: int, *, since: float = 0.0, until: float = float("inf")) -> Steps | None:
-        """Return the steps of an attempt in this time, of the first replica that has any."""
-        for replica in self._leaders:
+        """Return the steps of an attempt after `since` and up to `until`, of the first replica that has any."""
+        for replica in self._sources:
             for (name, number, _), incarnation in reversed(self._incarnations.items()):
                 if (name, number) != (replica, attempt):
                     continue

@@ -1,4 +1,4 @@
-"""Find replicas that are well behind the others, or much slower, where that is certain."""
+"""Find replicas that are certainly well behind the others, or much slower."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from drumline.view.replica_progress import ReplicaProgress
 
 _BEHIND_SHARE, _BEHIND_STEPS = 0.2, 3
 _SLOW_SHARE = 0.7  # of the median pace
-_MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10  # less is not compared: a start is slow
+# A pace is compared only if it was measured for so many seconds, and so many steps or epochs: the first steps are slow.
+_MEASURED_SECONDS, _MEASURED_COUNTS = 10.0, 10
 _TRAINING_ROLES = ("chief", "worker")
 
 
 def find_stragglers(by_replica: Mapping[ReplicaId, ReplicaProgress], ages: Mapping[ReplicaId, float]) -> set[ReplicaId]:
-    """Return the replicas that are well behind the median, or much slower; `ages` are the seconds each has run.
+    """Return the replicas that are well behind the median, or much slower.
 
-    Steps in a log may restart with each epoch, and are compared only within a known epoch. A silent replica counts with
-    the steps that it may have taken since; one with other output at the end of its log is not compared. Paces
-    are compared where they were measured for long enough.
+    `ages` has the seconds for which each running replica has run. Steps in a log may restart with each epoch, and are
+    compared only within a known epoch. A replica without recent output counts with the steps that it may have taken
+    since; a replica with other output at the end of its log is not compared. Paces are compared if they were measured
+    for long enough.
     """
     running = {name: each for name, each in by_replica.items() if name.role in _TRAINING_ROLES and name in ages}
     return _find_late(running, ages) | _find_slow(running)
@@ -61,7 +63,7 @@ def _find_slow(by_replica: Mapping[ReplicaId, ReplicaProgress]) -> set[ReplicaId
 
 
 def _most_steps_by(replica_progress: ReplicaProgress, age: float, then: float) -> float:
-    """Return the step that it may have reached at that time, at twice its pace."""
+    """Return the step that a replica may have reached at the time `then`, at twice its pace."""
     progress, silence = replica_progress.progress, then - (replica_progress.at or 0.0)
     step = progress.step or 0
     if silence <= 0:

@@ -1,7 +1,7 @@
 """How replicas find each other, one file per framework: variables from a plan and a placement.
 
-Each module has RESERVED, the variables that are its own, and ``variables(plan, placement)``, which returns
-a function from a replica to its variables; what all replicas share is computed once.
+Each module has RESERVED, the names of its variables, and ``variables(plan, placement)``, which returns a function from
+a replica to its variables. Values that all replicas share are computed only once.
 """
 
 from __future__ import annotations

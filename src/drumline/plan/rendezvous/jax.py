@@ -1,8 +1,8 @@
-"""JAX: the address of the coordinator, the number of processes, and the rank of each.
+"""JAX: the address of the coordinator, the number of processes, and the rank of each process.
 
-`jax.distributed.initialize()` reads only the address from variables of its own; count and rank it takes, when
-called without arguments, from what Open MPI would have set. Keras on JAX has three variables of its own.
-Kubeflow's JAXJob sets four others, with the host and the port apart.
+`jax.distributed.initialize()` without arguments reads the address from a variable of JAX, but the number of processes
+and the rank from variables of Open MPI. Keras on JAX reads three other variables. Kubeflow's JAXJob sets four others,
+with separate variables for host and port.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESERVED = frozenset(
 
 
 def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, str]]:
-    """Return the variables of `jax.distributed.initialize()` for each process; none for a single one."""
+    """Return the function that returns the variables of each replica; without variables for a single process."""
     rank_of, first = ranks(plan), rank_zero_place(plan, placement)
     if len(rank_of) == 1:
         return lambda _: {}

@@ -11,12 +11,15 @@ RESERVED = frozenset({"TF_CONFIG"})
 
 Cluster = Mapping[str, Sequence[str]]
 
-# Longer than this, the cluster is kept once for all replicas instead of in each one's value.
+# A cluster with a longer text (in characters) is kept once for all replicas, not in the value of each replica.
 _INLINE = 1024
 
 
 def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping[str, LaunchValue]]:
-    """Return the TF_CONFIG of each replica; none for a single replica, unless the spec asks for it."""
+    """Return the function that returns the TF_CONFIG of each replica.
+
+    A single replica has none, unless the spec has `tensorflow: {tf_config: always}`.
+    """
     if len(plan.replicas) == 1 and not plan.tf_config_always:
         return lambda _: {}
     cluster_addresses = {
@@ -46,7 +49,7 @@ def variables(plan: Plan, placement: Placement) -> Callable[[ReplicaId], Mapping
 
 
 def tf_config(cluster: Cluster, me: ReplicaId) -> dict[str, object]:
-    """Return one node's TF_CONFIG for a cluster of addresses; the evaluator is listed only in its own."""
+    """Return the TF_CONFIG of one replica for a cluster of addresses; the evaluator is listed only in its own."""
     listed = {
         role: list(addresses)
         for role, addresses in cluster.items()

@@ -1,6 +1,6 @@
 """PyTorch: the variables that torchrun sets, with the values of `torchrun --nproc-per-node 1 --role ROLE`.
 
-A replica is a node of its own: it sees the devices that it was given and no others, so its LOCAL_RANK is 0.
+Each replica counts as a separate node: it sees only its own devices, so its LOCAL_RANK is 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from drumline.plan.rendezvous.rank import rank_zero_place, ranks
 from drumline.plan.types import Placement, Plan, ReplicaId
 
-# Equal to the attempt: an engine that counts attempts itself has to fill it in.
+# Its value is the attempt. An engine that counts attempts itself has to set it.
 RESTART_COUNT = "TORCHELASTIC_RESTART_COUNT"
 
 RESERVED = frozenset(
@@ -36,9 +36,10 @@ RESERVED = frozenset(
 
 
 def variables(plan: Plan, placement: Placement, attempt: int) -> Callable[[ReplicaId], Mapping[str, str]]:
-    """Return each rank's variables; a rank that is alone has none, unless `torch.rendezvous` is `always`.
+    """Return the function that returns the variables of each replica.
 
-    Many scripts train with several processes, and on GPUs, if RANK is set.
+    A single chief or worker has none, unless `torch.rendezvous` is `always`: if RANK is set, many scripts assume that
+    there are several processes with GPUs.
     """
     rank_of, first = ranks(plan), rank_zero_place(plan, placement)
     if len(rank_of) == 1 and not plan.torch_rendezvous_always:
@@ -47,7 +48,7 @@ def variables(plan: Plan, placement: Placement, attempt: int) -> Callable[[Repli
     shared = {
         "TORCHELASTIC_RUN_ID": plan.run,
         RESTART_COUNT: str(attempt),
-        # Losses and preemptions have budgets of their own: the count may exceed that of crashes.
+        # Losses and preemptions have separate budgets, so the attempt may exceed the budget of crashes.
         "TORCHELASTIC_MAX_RESTARTS": str(max(plan.restart.crash, attempt)),
     }
 
