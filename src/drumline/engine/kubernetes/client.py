@@ -66,8 +66,8 @@ class ClusterClient:
         """Return the launches that have no Job yet; with an operator, return all launches."""
         if self.operator:
             return launches
-        there = {name_of(each) for each in await self.ownership.list("Job")}
-        return [each for each in launches if _job(plan, each) not in there]
+        existing = {name_of(each) for each in await self.ownership.list("Job")}
+        return [each for each in launches if _job(plan, each) not in existing]
 
     async def start(
         self, plan: Plan, launches: Sequence[Launch], parts: int, unwanted: set[str], *, has_ended_replica: bool
@@ -132,8 +132,8 @@ class ClusterClient:
 
     async def find_pods(self, incarnations: Sequence[Incarnation]) -> set[Incarnation]:
         """Return the incarnations that have a pod."""
-        there = {self.ownership.known_incarnation(each) for each in await self.ownership.list("Pod")}
-        return {each for each in incarnations if each in there}
+        existing = {self.ownership.known_incarnation(each) for each in await self.ownership.list("Pod")}
+        return {each for each in incarnations if each in existing}
 
 
 async def _accept_event(event: Object) -> Object | None:

@@ -72,9 +72,9 @@ def require_claims(plan: Plan) -> list[str]:
     return found
 
 
-def find_pod_using(pods_there: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
+def find_pod_using(all_pods: Iterable[Mapping[str, Any]], claim: str) -> Mapping[str, Any] | None:
     """Return a pod that uses a claim, has not ended and is not an inspection pod."""
-    for each in pods_there:
+    for each in all_pods:
         labels = mapping(mapping(each.get("metadata")).get("labels"))
         if mapping(each.get("status")).get("phase") in _OVER or INSPECTS in labels:
             continue

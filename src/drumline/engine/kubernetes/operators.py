@@ -51,11 +51,11 @@ class Operator:
         """End an attempt; return False if the operator ended it. With `may_wait`, give the operator time to do so."""
         async with self._lock:
             deadline = _now() + (_OPERATOR_SECONDS if may_wait else 0.0)
-            while there := await self._latest(attempt):
-                if _is_over(there) or _attempt(there) > attempt:
+            while existing := await self._latest(attempt):
+                if _is_over(existing) or _attempt(existing) > attempt:
                     return False
                 if _now() >= deadline:
-                    await self._delete(there)
+                    await self._delete(existing)
                     return True
                 await asyncio.sleep(_POLL_SECONDS)
             return True
@@ -70,7 +70,7 @@ class Operator:
             if _attempt(each) != attempt:
                 await self._delete(each)
         while await self._ownership.list("Job", f"{names.JOBSET_NAME}={name}") or await self._has_service(name):
-            if (there := await self._latest(attempt)) and _attempt(there) >= attempt:
+            if (existing := await self._latest(attempt)) and _attempt(existing) >= attempt:
                 return
             if _now() >= deadline:
                 raise EngineError(f"objects of the JobSet {name} are not deleted, and the next attempt needs its name")
@@ -79,14 +79,14 @@ class Operator:
     async def _has_service(self, name: str) -> bool:
         return bool(await self._api.list("Service", fields=f"metadata.name={name}"))
 
-    async def _restarts_as(self, there: Object, attempt: int) -> bool:
+    async def _restarts_as(self, existing: Object, attempt: int) -> bool:
         """Return whether an object is in this attempt, or restarts as this attempt in time."""
         deadline = _now() + _OPERATOR_SECONDS
-        while _attempt(there) < attempt:
-            if _is_over(there) or self._kind != "JobSet" or _now() >= deadline:
+        while _attempt(existing) < attempt:
+            if _is_over(existing) or self._kind != "JobSet" or _now() >= deadline:
                 return False
             await asyncio.sleep(_POLL_SECONDS)
-            there = await self._api.read(self._kind, name_of(there))
+            existing = await self._api.read(self._kind, name_of(existing))
         return True
 
     async def _latest(self, attempt: int) -> Object | None:

@@ -163,8 +163,8 @@ class ClusterOutput:
                 await api.delete("PersistentVolumeClaim", name, uid=uid)
             deadline = time.monotonic() + _GONE_SECONDS
             while left:
-                there = {each["metadata"]["uid"] for each in await api.list("PersistentVolumeClaim")}
-                left = {uid: name for uid, name in left.items() if uid in there}
+                existing = {each["metadata"]["uid"] for each in await api.list("PersistentVolumeClaim")}
+                left = {uid: name for uid, name in left.items() if uid in existing}
                 if left and time.monotonic() > deadline:
                     name = next(iter(left.values()))
                     raise EngineError(

@@ -124,9 +124,9 @@ class PodWatch:
         """Process a change of pods."""
         if change.what == "LISTED":
             self.listed.set()
-            there = {pod["metadata"]["uid"] for pod in change.objects}
+            existing = {pod["metadata"]["uid"] for pod in change.objects}
             for each in self._tracker:
-                if each.pod and each.pod["metadata"]["uid"] not in there:
+                if each.pod and each.pod["metadata"]["uid"] not in existing:
                     self._check(each, deleted=True)
         found = [kept for pod in change.objects if (kept := self._recognize(pod))]
         if change.what == "DELETED":

@@ -244,9 +244,9 @@ class ClusterSession:
             for kept in map(self._tracker.find, incarnations):
                 if kept.end is None and kept.pod:
                     self._end(kept, grace_seconds)
-        there = await self._cluster.find_pods(incarnations)
+        existing = await self._cluster.find_pods(incarnations)
         for each in incarnations:
-            if each not in there:
+            if each not in existing:
                 self._pods.end_without_pod(each, NEVER_STARTED)
 
     def _end(self, kept: TrackedPod, grace_seconds: float) -> None:

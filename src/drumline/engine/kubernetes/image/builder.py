@@ -62,11 +62,11 @@ def find_builder(environ: Mapping[str, str]) -> Builder | None:
 
 def explain_no_builder(environ: Mapping[str, str]) -> str:
     """Return why no image can be built on this machine."""
-    there = [kind for kind in NAMES if shutil.which(kind, path=environ.get("PATH"))]
-    if not there:
+    installed = [kind for kind in NAMES if shutil.which(kind, path=environ.get("PATH"))]
+    if not installed:
         return "images cannot be built on this machine: docker, podman and buildah are missing"
-    reason = "has no running daemon" if there == ["docker"] else "does not work"
-    return f"images cannot be built on this machine: {' and '.join(there)} is installed, but {reason}"
+    reason = "has no running daemon" if installed == ["docker"] else "does not work"
+    return f"images cannot be built on this machine: {' and '.join(installed)} is installed, but {reason}"
 
 
 def is_loopback(name: str) -> bool:
