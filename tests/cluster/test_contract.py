@@ -24,7 +24,7 @@ EXCEPTIONS: Exceptions = {
     "test_usage": "what pods use is known half a minute after they start; test_metrics.py tries it",
     "test_a_gang_that_was_only_checked_claims_nothing": "the connections to the cluster are descriptors",
     "test_an_end_is_reported_with_its_status[code 143]": "a cluster reports the signal TERM as exit code 143",
-    "test_the_next_supervisor_may_stop_at_once[0-9]": _KILLS,
+    "test_the_next_supervisor_can_stop_replicas_at_once[0-9]": _KILLS,
     "test_without_grace_no_replica_is_terminated_first": _KILLS,
     "test_the_next_supervisor_completes_a_gang_that_was_not_all_started": _ALL_NAMES,
     "test_a_stop_keeps_the_exit_of_an_ended_replica": f"{_ALL_NAMES}; the first test below is about those",

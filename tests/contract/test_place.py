@@ -46,9 +46,7 @@ def test_the_rendered_command_and_environment_are_those_that_start(testbed: Engi
         assert recorder.log(replica.id) == f"worker {replica.id.index} of 4\n{env.get('TF_CONFIG', '$TF_CONFIG')}\n"
 
 
-def test_an_engine_writes_every_form_that_it_lists_and_each_the_same_twice(
-    testbed: EngineTestBed, tmp_path: Path
-) -> None:
+def test_every_listed_form_of_an_engine_is_rendered_and_twice_the_same(testbed: EngineTestBed, tmp_path: Path) -> None:
     recorder = watch(testbed, tmp_path, Behavior())
     launches = recorder.launches()
     for form in recorder.engine.capabilities.forms:

@@ -75,7 +75,7 @@ def test_the_next_supervisor_completes_a_gang_that_was_not_all_started(testbed: 
 
 
 @pytest.mark.parametrize(("grace_seconds", "signal"), [(60, 15), (0, 9)])
-def test_the_next_supervisor_may_stop_at_once(
+def test_the_next_supervisor_can_stop_replicas_at_once(
     testbed: EngineTestBed, tmp_path: Path, grace_seconds: float, signal: int
 ) -> None:
     first = watch(testbed, tmp_path, RUNS_UNTIL_STOPPED, RUNS_UNTIL_STOPPED)

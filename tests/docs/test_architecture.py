@@ -65,7 +65,7 @@ def test_every_package_has_a_row_that_names_all_its_subpackages() -> None:
     assert not missing
 
 
-def test_every_row_says_what_its_package_imports() -> None:
+def test_every_row_lists_the_imports_of_its_package() -> None:
     assert {name: set(row[3].split()) for name, row in ROWS.items()} == {name: imports_of(name) for name in ROWS}
 
 

@@ -13,7 +13,7 @@ from docs.terminal import differences, read_commands
 DEMO_SECONDS = 1500
 
 
-def test_the_demo_trains_a_model_and_prints_what_readme_shows(tmp_path: Path) -> None:
+def test_the_demo_trains_a_model_and_prints_the_output_in_readme(tmp_path: Path) -> None:
     env = {name: os.environ[name] for name in ("PATH", "HOME", "DRUMLINE_CACHE", "PYTHON") if name in os.environ}
     done = subprocess.run(
         [ROOT / "scripts" / "demo"],

@@ -45,7 +45,7 @@ def words(line: list[Span]) -> str:
         ("x" * 20 + "\r\ny", [[Span(0, "x" * 20, PLAIN)], [Span(0, "y", PLAIN)]]),
     ],
 )
-def test_a_screen_shows_what_a_terminal_shows(text: str, lines: list[list[Span]]) -> None:
+def test_the_screen_of_the_recording_shows_the_same_as_a_terminal(text: str, lines: list[list[Span]]) -> None:
     assert shown(text) == lines
 
 

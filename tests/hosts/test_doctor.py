@@ -63,7 +63,7 @@ def test_hosts_are_examined_without_a_spec(reached: HostCluster, capsys: pytest.
     assert [line.split()[0] for line in lines] == ["WHAT", "h1", "python", "clocks", "disk", "gpus", "ports", "shared"]
 
 
-def test_without_hosts_there_is_an_error(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_without_hosts_is_refused(reached: HostCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--on", "ssh"]) == 2
     assert "--hosts a,b" in capsys.readouterr().err
 

@@ -64,7 +64,7 @@ def test_an_invalid_version_is_refused(checkout: Path, version: str) -> None:
     )
 
 
-def test_after_a_failure_the_checkout_is_as_it_was(checkout: Path) -> None:
+def test_a_failed_release_leaves_the_checkout_unchanged(checkout: Path) -> None:
     (checkout / "Makefile").write_text("dist:\n\tgrep -q 9.8.7 CHANGELOG.md && echo failed && false\n")
     commit(checkout)
     before = [(checkout / name).read_text() for name in FILES]

@@ -37,7 +37,7 @@ def test_check_reports_the_problems_of_the_options_of_the_toy_engine(project: Pr
     assert "leaves the replicas next to nothing" in project.run("check").err
 
 
-def test_render_writes_what_starts_with_the_flags_that_the_engine_declares(project: Project) -> None:
+def test_render_accepts_the_flags_that_the_engine_declares(project: Project) -> None:
     plain, flagged = project.run("render"), project.run("render", "--nice", "3")
     assert (plain.code, flagged.code) == (0, 0), (plain, flagged)
     assert {each["nice"] for each in json.loads(plain.out)["replicas"]} == {7}
@@ -47,7 +47,7 @@ def test_render_writes_what_starts_with_the_flags_that_the_engine_declares(proje
     assert (answer.code, "--nice is for the toy" in answer.err) == (2, True), answer
 
 
-def test_train_follows_a_run_to_its_end_and_logs_show_it_again(project: Project) -> None:
+def test_train_shows_a_run_to_its_end_and_logs_show_the_same_again(project: Project) -> None:
     project.open_gate()
     answer = project.run("train", "-p", "label=all")
     assert answer.code == 0, answer

@@ -148,7 +148,7 @@ def project(tmp_path: Path, packages: Path) -> Iterator[RemoteProject]:
     made.clear()
 
 
-def test_train_shows_a_run_to_its_end_and_all_is_here_afterwards(project: RemoteProject) -> None:
+def test_train_shows_a_run_to_its_end_and_all_its_files_are_on_this_machine_afterwards(project: RemoteProject) -> None:
     project.open_gate()
     answer = project.run("train")
     assert answer.code == 0, answer
@@ -257,7 +257,7 @@ def test_an_unreachable_supervisor_is_not_the_end_of_the_run(project: RemoteProj
     assert project.phase(run) == "FINISHED"
 
 
-def test_a_run_that_nothing_follows_is_followed_by_the_next_command(project: RemoteProject) -> None:
+def test_a_run_without_a_follower_is_followed_by_the_next_command(project: RemoteProject) -> None:
     run = project.begin()
     lock = project.home / "runs" / run / "supervisor.lock"
     os.kill(int(lock.read_text()), signal.SIGKILL)  # as a reboot of this machine would
@@ -329,7 +329,7 @@ def test_a_supervisor_of_another_protocol_is_reported_with_the_needed_version(
     assert project.run("kill", run).code == 0
 
 
-def test_what_no_supervisor_sends_changes_nothing_here(project: RemoteProject) -> None:
+def test_malformed_answers_of_a_server_change_nothing_on_this_machine(project: RemoteProject) -> None:
     run = project.begin()
     for sent in (b"", b"\x1b[31mred\n", b"{" * 100_000, b"x" * (1 << 24), b'{"protocol": 1}\n', b"[]\n" + b"y" * 100):
         project.pretend(lambda _, sent=sent: sent)  # type: ignore[misc]

@@ -182,7 +182,9 @@ def tool(request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.T
 
 
 @pytest.mark.parametrize("warm", ["true", "false"])
-def test_installed_as_a_tool_it_runs_scripts_with_the_python_of_the_active_environment(tool: Tool, warm: str) -> None:
+def test_drumline_installed_as_a_tool_runs_scripts_with_the_python_of_the_active_environment(
+    tool: Tool, warm: str
+) -> None:
     (tool.project / "pass").unlink(missing_ok=True)
     (tool.project / "drumline.yml").write_text(
         f"project: digits\nframework: plain\nwarm: {warm}\nrun: python train.py\n"
@@ -205,7 +207,7 @@ def test_installed_as_a_tool_it_runs_scripts_with_the_python_of_the_active_envir
     assert tool(f"drumline logs {run} --attempt 1", activated=False)[1].count(f"prefix {tool.active} worker") == 1
 
 
-def test_installed_as_a_tool_without_an_active_environment_it_says_which_python_lacks_a_module(tool: Tool) -> None:
+def test_drumline_installed_as_a_tool_names_the_python_that_lacks_a_module(tool: Tool) -> None:
     (tool.project / "drumline.yml").write_text("project: digits\nframework: plain\nrun: python train.py\n")
     code, said = tool(f"{tool.own} -m drumline train", activated=False)
     assert code == 1

@@ -190,7 +190,7 @@ def test_no_two_replicas_draw_the_same_random_numbers(tmp_path: Path) -> None:
     assert len({outcome.log for outcome in warm.values()}) == 4
 
 
-def test_a_hundred_replicas_leave_a_warm_process_as_it_was(tmp_path: Path) -> None:
+def test_a_warm_process_is_unchanged_after_a_hundred_replicas(tmp_path: Path) -> None:
     scripts = {"small": "print('here')"}
     with _seat(tmp_path, {"small": ("see_small.py",)}, {}, scripts=scripts) as recorder:
         for attempt in range(100):

@@ -175,7 +175,7 @@ def test_a_watch_continues_after_an_invalid_line(tmp_path: Path, monkeypatch: py
     run(test())
 
 
-def test_a_list_with_too_large_pages_is_read_in_smaller_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_with_too_large_pages_is_read_in_smaller_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     limits: list[str] = []
 
     async def said(asked: str) -> AsyncIterator[bytes]:

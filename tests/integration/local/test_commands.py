@@ -71,7 +71,7 @@ def test_a_workdir_that_was_removed_is_named(workspace: Workspace) -> None:
     assert f"workdir `work` is not a folder in {workspace.project}" in workspace.run("logs", run.id).out
 
 
-def test_a_workdir_that_may_not_be_entered_is_named(stranger: Workspace) -> None:
+def test_a_workdir_without_permission_to_enter_it_is_named(stranger: Workspace) -> None:
     work = stranger.project / "work"
     work.mkdir(mode=0)
     run = stranger.train("run: 'true'\nworkdir: work")

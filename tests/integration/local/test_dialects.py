@@ -21,7 +21,7 @@ SCRIPT = """
 VALUES = ("-p", "num-layers=2", "-p", "learning-rate=0.1")
 
 
-def test_the_example_of_the_riseml_guide_trains_as_it_is(workspace: Workspace) -> None:
+def test_the_example_of_the_riseml_guide_trains_unchanged(workspace: Workspace) -> None:
     workspace.write("riseml.yml", GUIDE)
     workspace.write("train_model.py", SCRIPT)
     answer = workspace.run("train", "-d", "--no-warm", "--oversubscribe", *VALUES)

@@ -166,7 +166,7 @@ def test_an_incomplete_environment_of_a_killed_build_is_not_used_and_is_built_ag
 
 
 @pytest.mark.usefixtures("uv")
-def test_a_run_that_is_killed_while_it_builds_leaves_nothing(workspace: Workspace) -> None:
+def test_a_run_that_is_killed_during_a_build_leaves_no_environment(workspace: Workspace) -> None:
     close_gate(workspace)
     run = workspace.train(SPEC)
     workspace.wait_numbers("calls", 1)

@@ -180,7 +180,7 @@ raise ValueError("bad row")
 """
 
 
-def test_a_socket_of_another_user_is_not_spoken_to(tmp_path: Path) -> None:
+def test_nothing_is_sent_to_a_socket_of_another_user(tmp_path: Path) -> None:
     with listen(tmp_path / "control") as listener:
         with acting_as(OTHER):
             listener.listen()  # from now on the kernel reports the other user as its owner
@@ -219,7 +219,7 @@ def acting_as(user: int) -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_ports_that_another_user_claims_by_name_are_left_alone(workspace: Workspace) -> None:
+def test_ports_that_another_user_claims_by_name_are_not_used(workspace: Workspace) -> None:
     first = workspace.train("run: 'true'")
     first.wait_for(Phase.FINISHED)
     port = port_of(first)

@@ -102,7 +102,7 @@ def test_a_home_that_cannot_be_created_is_named(workspace: Workspace) -> None:
     assert f"cannot keep runs in {workspace.project}/file/home: Not a directory" in answer.err
 
 
-def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(stranger: Workspace) -> None:
+def test_a_home_without_read_or_write_permission_is_named_by_every_command(stranger: Workspace) -> None:
     stranger.write_spec("run: 'true'")
     stranger.home.mkdir(mode=0o755)  # root's
     (stranger.home / "runs" / "1").mkdir(parents=True)
@@ -114,7 +114,7 @@ def test_a_home_that_may_not_be_read_or_written_is_named_by_every_command(strang
     (stranger.home / "runs" / "1").rmdir()
 
 
-def test_a_run_that_may_not_be_read_is_named(stranger: Workspace) -> None:
+def test_a_run_without_read_permission_is_named(stranger: Workspace) -> None:
     run = stranger.train("run: 'true'")
     run.wait_for(Phase.FINISHED)
     for name in ("events.jsonl", "plan.json"):

@@ -268,7 +268,7 @@ def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str])
     assert run.state.phase is Phase.KILLED
 
 
-def test_kill_of_a_run_with_workers_that_finished_without_a_supervisor_leaves_it_a_success(
+def test_kill_of_a_run_with_workers_that_finished_without_a_supervisor_leaves_it_finished(
     workspace: Workspace,
 ) -> None:
     run = workspace.train("""

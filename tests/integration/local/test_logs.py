@@ -75,7 +75,7 @@ def test_following_the_logs_of_a_run_without_a_supervisor_reports_its_absence(wo
     assert workspace.run("kill", run.id).code == 0
 
 
-def test_tail_counts_the_lines_of_replicas(workspace: Workspace) -> None:
+def test_logs_with_tail_count_the_lines_of_replicas_only(workspace: Workspace) -> None:
     run = workspace.train("run: for i in 1 2 3 4 5; do echo line $i; done; printf 'line 6'")
     run.wait_for(Phase.FINISHED)
     for number, lines in ((0, []), (1, ["line 6"]), (3, ["line 4", "line 5", "line 6"])):
@@ -85,7 +85,7 @@ def test_tail_counts_the_lines_of_replicas(workspace: Workspace) -> None:
     assert texts(workspace.run("logs", "--tail", "100", run.id).out) == texts(workspace.run("logs", run.id).out)
 
 
-def test_since_leaves_out_what_is_older(workspace: Workspace) -> None:
+def test_logs_since_a_time_leave_out_older_lines(workspace: Workspace) -> None:
     run = workspace.train("run: echo old; until [ -e $HERE/go ]; do sleep 0.05; done; echo new; exit 0")
     wait_until(lambda: run.log("worker.0"))
     marks = run.trace_dir("worker.0") / "marks"

@@ -46,7 +46,7 @@ def test_a_run_with_many_long_logs_costs_little_memory(workspace: Workspace, tmp
     (tmp_path / "out").unlink()
 
 
-def test_binary_output_is_kept_as_it_is(workspace: Workspace, tmp_path: Path) -> None:
+def test_binary_output_is_stored_unchanged(workspace: Workspace, tmp_path: Path) -> None:
     noise = bytes(range(256)).replace(b"\n", b"").replace(b"\r", b"") * 50
     (workspace.project / "noise").write_bytes(noise + b"\n\xff\xfe invalid \xc3\n\0\0\0\nlast without newline")
     run = workspace.train("run: cat noise")

@@ -127,7 +127,7 @@ def test_kill_of_a_run_just_after_its_supervisor_died_ends_it(workspace: Workspa
     assert run.state.phase is Phase.KILLED
 
 
-def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_does_not_come_back(workspace: Workspace) -> None:
+def test_a_supervisor_that_was_killed_after_the_user_killed_the_run_is_not_replaced(workspace: Workspace) -> None:
     run = workspace.train("""
         run: trap '' TERM; echo $$ >> $HERE/up; until [ -e $HERE/go ]; do sleep 0.05; done
         timeouts: {grace: 1h}

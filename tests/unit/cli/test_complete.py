@@ -55,7 +55,7 @@ def test_the_runs_that_a_command_takes_are_offered_the_newest_first(words: str, 
     assert offered(words) == ids
 
 
-def test_a_run_is_offered_with_what_it_is(runs: Path) -> None:
+def test_a_run_is_offered_with_its_name_and_state(runs: Path) -> None:
     items = ShellComplete(group, {}, "drumline", "_DRUMLINE_COMPLETE").get_completions(["logs"], "")
     assert [item.help for item in items] == ["digits FAILED", "digits STARTING", "digits FINISHED"]
 

@@ -216,7 +216,7 @@ def test_a_drumline_yml_is_not_taken_for_another_format(
     assert capfd.readouterr().out.startswith("drumline.yml is fine: digits")
 
 
-def test_a_riseml_yml_may_be_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_riseml_yml_can_be_json(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "riseml.yml").write_text('{"project": "digits", "train": {"run": "python train.py"}}')
     assert run(["check"]) == 0
     assert capfd.readouterr().out.startswith("riseml.yml is fine: digits")

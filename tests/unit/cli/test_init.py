@@ -108,7 +108,9 @@ def test_the_written_files_and_the_next_command_are_printed(tmp_path: Path, caps
         assert f"\n  {command}" in said.out
 
 
-def test_without_a_directory_it_writes_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_init_without_a_directory_writes_into_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
     here = tmp_path / "digits"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -236,7 +238,7 @@ def test_a_failed_init_leaves_existing_files(tmp_path: Path) -> None:
     assert files_below(tmp_path) == ["new/project/.drumline/schema.json"]
 
 
-def test_a_template_for_kubectl_is_the_only_file_and_has_a_valid_name(
+def test_init_for_kubectl_writes_one_template_with_a_valid_name(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["init", "--template", "kubernetes-jinja", str(tmp_path / "My_Job")]) == 0

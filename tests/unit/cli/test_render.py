@@ -123,7 +123,7 @@ def test_a_spec_that_a_tfjob_cannot_express_is_refused(folder: Path, capfd: pyte
     assert err.endswith("error: in a TFJob all replicas of a role share a template: remove `roles.worker.first`\n")
 
 
-def test_a_spec_may_come_from_stdin(
+def test_a_spec_can_be_read_from_stdin(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "drumline.yml").unlink()

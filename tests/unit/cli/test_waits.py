@@ -83,7 +83,7 @@ def test_logs_show_each_wait_once(home: Path, capfd: pytest.CaptureFixture[str])
     ]
 
 
-def test_a_run_that_failed_while_it_waited_shows_what_for(home: Path, capsys: Captured) -> None:
+def test_a_run_that_failed_while_it_waited_shows_what_it_waited_for(home: Path, capsys: Captured) -> None:
     gone = [ReplicaExited(each, 0, 0, Exit(message="never started"), LATER.since_boot) for each in (WORKER, SECOND)]
     wait = ReplicaWaits(SECOND, 0, 0, "Unschedulable", NO_ROOM)
     write_run(home, 4, history(wait, TimerFired("start", 0), *gone), spec=TWO_WORKERS, directory=Path.cwd())

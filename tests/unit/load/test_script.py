@@ -53,7 +53,9 @@ def test_a_script_that_reads_tf_config_or_sets_a_default_is_fine(script: str, tm
 
 
 @pytest.mark.parametrize(("framework", "workers"), [("torch", 2), ("tensorflow", 1)])
-def test_a_single_worker_or_another_framework_may_set_tf_config(framework: str, workers: int, tmp_path: Path) -> None:
+def test_tf_config_can_be_set_by_a_single_worker_or_with_another_framework(
+    framework: str, workers: int, tmp_path: Path
+) -> None:
     assert warnings_of("os.environ['TF_CONFIG'] = '{}'\n", tmp_path, framework=framework, workers=workers) == []
 
 

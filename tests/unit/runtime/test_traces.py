@@ -208,7 +208,7 @@ def test_importing_the_runtime_package_imports_none_of_its_modules() -> None:
     ],
     ids=lambda said: said[:40],
 )
-def test_a_report_that_a_script_forged_is_none(said: str, tmp_path: Path) -> None:
+def test_a_report_that_a_script_forged_is_ignored(said: str, tmp_path: Path) -> None:
     body = said.encode().ljust(SIZE_BYTES - 10)
     (tmp_path / "report").write_bytes(b"%08x " % crc32(body) + body + b"\n")
     assert read_report(tmp_path / "report") is None
@@ -221,6 +221,6 @@ def test_a_pipe_in_the_place_of_a_report_or_an_error_is_not_waited_for(tmp_path:
 
 
 @pytest.mark.parametrize("at", ["NaN", "1e300", str(10**400), '"x"', "null"], ids=lambda at: at[:10])
-def test_an_error_without_a_time_is_none(at: str, tmp_path: Path) -> None:
+def test_a_recorded_error_without_a_time_is_ignored(at: str, tmp_path: Path) -> None:
     (tmp_path / "error").write_text(f'{{"type": "E", "message": "m", "traceback": "t", "at": {at}}}')
     assert errors.read_error(tmp_path / "error") is None

@@ -34,6 +34,6 @@ def test_the_sitecustomize_of_a_linux_distribution_keeps_an_environment_fit() ->
     assert reason_against("sitecustomize", path) is None
 
 
-def test_a_module_from_outside_the_environment_makes_it_unfit(tmp_path: Path) -> None:
+def test_a_module_from_outside_the_environment_makes_the_environment_unfit(tmp_path: Path) -> None:
     path = str(tmp_path / "mine.py")
     assert reason_against("mine", path) == f"mine would be imported from {path}, which is not the environment's"

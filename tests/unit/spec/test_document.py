@@ -44,7 +44,7 @@ def read(text: str) -> object:
         ("'1'", "1"), ('"true"', "true"), ("'~'", "~"), ("''", ""), ("! 1", "1"), ("!!str 1", "1"), ("|\n  1\n", "1\n"),
     ],
 )  # fmt: skip
-def test_a_plain_value_has_the_type_of_yaml_1_2(text: str, value: object) -> None:
+def test_an_unquoted_value_has_its_type_in_yaml_1_2(text: str, value: object) -> None:
     read_back = read(f"k: {text}")
     assert read_back == {"k": value}
     assert isinstance(read_back, dict)
@@ -90,7 +90,7 @@ def test_an_alias_repeats_the_value_of_its_anchor() -> None:
     assert read("a: &x [1, &y {k: v}]\nb: *x\nc: *y\n&z d: *z") == tree
 
 
-def test_an_anchor_may_be_redefined() -> None:
+def test_an_anchor_can_be_redefined() -> None:
     assert read("a: &x 1\nb: &x 2\nc: *x") == {"a": 1, "b": 2, "c": 2}
 
 

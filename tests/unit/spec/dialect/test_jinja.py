@@ -359,7 +359,7 @@ def test_variables_that_a_template_uses_and_does_not_set_can_be_given() -> None:
     assert refused_option.value.hint == "did you mean `pvc_name`?"
 
 
-def test_a_given_variable_that_looks_like_a_number_or_a_flag_is_one() -> None:
+def test_a_variable_of_the_command_line_that_looks_like_a_number_or_a_flag_is_one() -> None:
     text = "{% set a = 1 %}{{ n + 1 }} {{ 'on' if flag else 'off' }} {{ word }}"
     assert Template(text, "my.jinja", ["n=2", "flag=true", "word=007"]).render() == "3 on 007"
 
