@@ -80,6 +80,7 @@ def test_a_gang_that_was_only_checked_claims_nothing(testbed: EngineTestBed, tmp
     recorder.launches()
     recorder.loop.wait(recorder.session.start([]))
     recorder.loop.wait(recorder.session.start([]))
+    testbed.rest(recorder.session)
     assert _descriptors() <= before
 
 
