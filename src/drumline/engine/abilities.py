@@ -72,7 +72,7 @@ class Preparing(Protocol):
 
 @runtime_checkable
 class Serving(Protocol):
-    """Can run TensorBoard beside a run whose output is a folder of this machine."""
+    """Can run TensorBoard beside a run with its output in a folder of this machine."""
 
     async def serve(self, plan: Plan, *, incarnation: int = 0) -> None:
         """Start TensorBoard over the run's output, unless it was started before; raise EngineError if that fails.

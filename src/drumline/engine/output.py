@@ -15,7 +15,7 @@ class Volume(Record):
 
     name: str
     kind: str  # as in `deleted the claim …`
-    words: str  # a description for a user who is about to delete it
+    words: str  # a description for the user, shown before the volume is deleted
 
 
 class Output(Protocol):

@@ -43,7 +43,7 @@ def workspace(tmp_path: Path) -> Iterator[Workspace]:
 
 @pytest.fixture
 def stranger(tmp_path: Path) -> Iterator[Workspace]:
-    """Yield the workspace of another user, who has no access to other workspaces."""
+    """Yield the workspace of another user, without access to other workspaces."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     with TemporaryDirectory(prefix="stranger-") as folder:

@@ -1,7 +1,7 @@
 """The part of drumline that is sent to other machines, as one zip that is named by the hash of its content.
 
-Its folder `lib` has the agent with the local engine; `runtime` has only `drumline.runtime`, for training scripts whose
-Python has no drumline. All code in it needs the standard library only.
+Its folder `lib` has the agent with the local engine; `runtime` has only `drumline.runtime`, for training scripts with a
+Python that has no drumline. All code in the zip needs only the standard library.
 """
 
 from __future__ import annotations

@@ -202,7 +202,7 @@ class Replicas:
         self._write({"do": "answer", "id": message["id"]}, b"")
 
     def _left(self) -> Iterator[Incarnation]:
-        """Yield every incarnation of the run whose keeper still runs."""
+        """Yield every incarnation of the run that has a running keeper."""
         for trace in self._run_dir.glob(f"attempts/*/*/{TRACE}"):
             if is_locked(trace):
                 replica, _, incarnation = trace.parent.name.partition("+")

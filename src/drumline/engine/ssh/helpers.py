@@ -186,7 +186,7 @@ class Helpers:
         return found
 
     def folders(self) -> Iterator[Path]:
-        """Yield the folders of helpers whose logs may still grow."""
+        """Yield the folders of helpers with a log that may still grow."""
         return (helper.folder for helper in self._tracker if helper.is_active)
 
     def waits(self, incarnation: Incarnation, host: str) -> bool:

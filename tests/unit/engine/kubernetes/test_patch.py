@@ -1,4 +1,4 @@
-"""Merge patches follow RFC 7386, except for lists of a pod whose items have names."""
+"""Merge patches follow RFC 7386, except for those lists of a pod in which each item has a name."""
 
 from __future__ import annotations
 

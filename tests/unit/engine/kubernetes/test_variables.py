@@ -117,7 +117,7 @@ def test_restarts_by_the_cluster_are_added_to_the_attempt_of_the_launch(attempt:
     assert seen["DRUMLINE_ATTEMPT"] == seen["TORCHELASTIC_RESTART_COUNT"] == str(attempt + 2)
 
 
-def test_replicas_whose_values_do_not_follow_from_their_numbers_cannot_share_a_template() -> None:
+def test_replicas_cannot_share_a_template_if_their_values_do_not_follow_from_their_numbers() -> None:
     launches = [launch(index, {"A": value}) for index, value in enumerate("xy")]
     with pytest.raises(AssertionError, match="A differs"):
         made(*launches, index_source=IndexSource("number"))

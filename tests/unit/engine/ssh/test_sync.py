@@ -343,7 +343,7 @@ def test_a_project_of_gigabytes_gives_a_warning(transfer: ProjectTransfer) -> No
 
 
 class SlowSync(ProjectSync):
-    """A sync whose output arrives at a given rate."""
+    """A sync that receives output at a given rate."""
 
     def come(self, host: Reached, *, rate_bytes: int, looks: int) -> None:
         async def come() -> None:
