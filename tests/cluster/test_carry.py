@@ -6,6 +6,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -244,9 +245,10 @@ def test_a_shell_of_inspect_has_the_size_of_the_terminal_and_ends_with_exit(tmp_
     def until(text: bytes) -> None:
         nonlocal seen
         while text not in seen:
+            assert select.select([terminal], [], [], PATIENCE_SECONDS)[0], seen
             seen += os.read(terminal, 65536)
 
-    until(b"leave with `exit`")
+    until(b"`exit` leaves it")
     os.write(terminal, b"stty size; echo is-$((40 + 2))\r")
     until(b"is-42")
     os.write(terminal, b"exit 5\r")

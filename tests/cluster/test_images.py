@@ -152,7 +152,7 @@ def test_two_runs_with_the_same_image_build_it_once(store: Store, tmp_path: Path
     assert [each.wait() for each in running] == [0, 0]
     texts = [log.read_text() for log in logs]
     assert sum(text.count("\ncounted\n") for text in texts) == 1
-    assert sum("is there already" in text for text in texts) == 1
+    assert sum("exists already" in text for text in texts) == 1
 
 
 class Launched(NamedTuple):
