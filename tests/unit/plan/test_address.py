@@ -1,4 +1,4 @@
-"""`host:port`, as people write it and as they do not."""
+"""Valid and invalid addresses, `host:port`."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_address_is_a_host_and_a_port_and_reads_the_same_again(text: str, hos
         ("x" * 99, f"`{'x' * 57}...` has no port: write `{'x' * 57}...`"),
     ],
 )
-def test_what_is_no_address_is_told_why(text: str, sentence: str) -> None:
+def test_an_invalid_address_has_an_error_with_the_reason(text: str, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
         parse_address(text)
 
@@ -72,7 +72,7 @@ def test_a_list_is_separated_by_commas_and_may_have_spaces() -> None:
     assert parse_addresses("a:1, [::1]:2 ,b:3") == [Address("a", 1), Address("::1", 2), Address("b", 3)]
 
 
-def test_a_list_names_every_address_that_is_none() -> None:
+def test_the_error_of_a_list_names_every_invalid_address() -> None:
     with pytest.raises(ValueError, match="`a` has no port") as caught:
         parse_addresses("a,b:1,,c:0x")
     assert str(caught.value).splitlines() == [
@@ -108,7 +108,7 @@ def test_different_addresses_are_not_the_same(one: str, other: str) -> None:
 
 
 @given(st.text())
-def test_any_text_is_an_address_that_reads_the_same_again_or_gets_a_line_that_can_be_printed(text: str) -> None:
+def test_any_text_is_an_address_that_can_be_parsed_again_or_has_a_printable_error(text: str) -> None:
     try:
         address = parse_address(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""TF_CONFIG as lines for a shell have it: what is read is what a shell would set."""
+"""TF_CONFIG in shell commands: the value that is read is the value that a shell would set."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ ESCAPED = JSON.replace('"', '\\"')
         (f"TF_CONFIG={JSON}\n", ""),
     ],
 )
-def test_a_line_for_a_shell_is_a_value_and_a_command(text: str, command: str) -> None:
+def test_a_shell_command_has_a_value_and_a_command(text: str, command: str) -> None:
     assert read_assignment(text) == Assignment(JSON, command)
 
 
 @pytest.mark.parametrize("text", [JSON, f"'{JSON}'", "", "python x.py", "echo TF_CONFIG='{}'", "MY_TF_CONFIG='{}'"])
-def test_any_other_text_is_none(text: str) -> None:
+def test_any_other_text_is_no_assignment(text: str) -> None:
     assert read_assignment(text) is None
 
 
@@ -52,12 +52,12 @@ def test_a_value_in_quotes_may_be_empty() -> None:
 
 
 @pytest.mark.parametrize("text", ["TF_CONFIG='{", 'export TF_CONFIG="{\\"'])
-def test_a_quote_that_stays_open_is_said(text: str) -> None:
+def test_an_unclosed_quote_is_an_error(text: str) -> None:
     with pytest.raises(ValueError, match="a quote in it is never closed"):
         read_assignment(text)
 
 
-def test_an_unquoted_object_that_is_none_is_kept_for_the_message_about_it() -> None:
+def test_an_unquoted_value_that_is_not_json_is_returned_as_it_is() -> None:
     assert read_assignment("TF_CONFIG={broken") == Assignment("{broken", "")
 
 
@@ -78,5 +78,5 @@ def test_the_value_is_the_one_that_a_shell_sets(inside: str, quotes: str) -> Non
 
 
 @pytest.mark.parametrize("unit", ["a=", "a=;", "export ", "-a ", "a=a ", "( "])
-def test_a_long_line_is_read_in_one_way_only(unit: str) -> None:
+def test_a_long_line_is_read_in_linear_time(unit: str) -> None:
     assert read_assignment(f"{unit * 5000} X TF_CONFIG='{JSON}'") is None

@@ -242,7 +242,7 @@ def test_parameters_are_variables_and_variables_of_the_spec_come_last() -> None:
     )
 
 
-def test_of_a_secret_only_the_name_is_bound() -> None:
+def test_only_the_name_of_a_secret_is_in_the_environment() -> None:
     assert envs_of("env: {TOKEN: {from: MINE}}")["worker.0"]["TOKEN"] == Secret("MINE")
     assert str(Secret("MINE")) == "${MINE:?}"
 

@@ -1,4 +1,4 @@
-"""A plan written down reads back equal, and what is no plan is refused."""
+"""A plan that is written as JSON is read back equal, and invalid data is refused."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def test_a_plan_with_everything_in_it_reads_back_equal() -> None:
 
 
 @pytest.mark.parametrize("name", ["least", "most", "ssh"])
-def test_a_plan_of_version_1_means_what_it_meant_with_the_defaults_of_its_time(name: str) -> None:
+def test_a_plan_of_version_1_is_read_with_the_defaults_of_version_1(name: str) -> None:
     plan = plan_from_json((HERE / "version1" / f"{name}.json").read_text())
     assert json.loads(plan_to_json(plan)) == json.loads((HERE / "version2" / f"{name}.json").read_text())
 
 
-def test_a_volume_of_data_in_version_1_is_left_to_the_options_of_the_cluster() -> None:
+def test_the_volume_of_data_in_version_1_is_ignored() -> None:
     data = json.loads((HERE / "version1" / "most.json").read_text())
     with_volume = {**data, "data": [{**each, "volume": "claim"} for each in data["data"]]}
     assert with_volume["data"]
@@ -70,7 +70,7 @@ def test_a_plan_of_version_1_builds_an_image_that_has_no_name_yet(image: dict[st
     "changes",
     [{"cluster": []}, {"hosts": 1}, {"hosts": {"all": [1]}}, {"data": [1]}, {"cluster": {"data": []}}, {"data": 1}],
 )
-def test_what_is_no_plan_of_version_1_is_refused(changes: dict[str, Any]) -> None:
+def test_invalid_data_of_version_1_is_refused(changes: dict[str, Any]) -> None:
     data = {**json.loads((HERE / "version1" / "least.json").read_text()), **changes}
     with pytest.raises(ValueError, match="not a plan"):
         plan_from_json(json.dumps(data))
@@ -197,7 +197,7 @@ def test_a_secret_is_written_as_the_name_of_its_variable() -> None:
         written(preparations=[{"name": "prepare"}]),
     ],
 )
-def test_what_is_no_plan_of_this_version_is_a_value_error(text: str) -> None:
+def test_an_invalid_plan_is_a_value_error(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a plan|Expecting"):
         plan_from_json(text)
 

@@ -1,4 +1,4 @@
-"""From `run` to a process: with a shell or without one, a command means the same."""
+"""The arguments of a process for a `run`: with and without a shell, a command has the same effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh"
 
 
 def perform(argv: tuple[str, ...], shell: str = "sh", cwd: Path | None = None) -> tuple[int, str]:
-    """Run the words, with this shell wherever they call for one; return exit code and output."""
+    """Execute the arguments, with `shell` in place of `sh`; return the exit code and the output."""
     words = [shell, *argv[1:]] if argv[0] == "sh" else list(argv)
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C.UTF-8"}
     done = subprocess.run(words, capture_output=True, env=environment, cwd=cwd, check=False)
@@ -81,7 +81,7 @@ def test_a_simple_command_needs_no_shell(command: str, argv: tuple[str, ...]) ->
         "# nothing",
     ],
 )
-def test_whatever_is_more_goes_to_a_shell_as_it_is(command: str) -> None:
+def test_any_other_command_is_passed_to_a_shell_unchanged(command: str) -> None:
     assert make_argv(Run(shell=command), {}) == ("sh", "-c", command)
 
 
@@ -95,7 +95,7 @@ def test_whatever_is_more_goes_to_a_shell_as_it_is(command: str) -> None:
         ("echo $a\u00a0", "echo $a\u00a0"),
     ],
 )
-def test_blanks_around_a_command_go_unless_they_mean_something(command: str, kept: str) -> None:
+def test_blanks_around_a_command_are_removed_unless_they_are_escaped(command: str, kept: str) -> None:
     assert make_argv(Run(shell=command), {}) == ("sh", "-c", kept)
 
 
@@ -109,7 +109,7 @@ PIECES = st.one_of(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(tails=st.lists(st.lists(PIECES, max_size=6).map("".join), min_size=1, max_size=30))
-def test_without_a_shell_a_command_has_the_words_that_a_shell_would_give_it(tails: list[str]) -> None:
+def test_a_command_without_a_shell_gets_the_same_arguments_as_from_a_shell(tails: list[str]) -> None:
     plain = {tail: argv for tail in tails if (argv := make_argv(Run(shell=f"program {tail}"), {}))[0] == "program"}
     assert plain.keys() == set(tails)
     script = "\n".join(["program() { printf '%s\\0' program \"$@\"; echo; }", *(f"program {tail}" for tail in plain)])
@@ -119,7 +119,7 @@ def test_without_a_shell_a_command_has_the_words_that_a_shell_would_give_it(tail
 
 @settings(max_examples=examples(200))
 @given(command=st.text(st.sampled_from("ab1=-./ \t\n'\"$\\#*;|{}~é")))
-def test_what_no_shell_is_needed_for_has_nothing_that_only_a_shell_knows(command: str) -> None:
+def test_a_command_without_a_shell_has_no_syntax_that_needs_one(command: str) -> None:
     argv = make_argv(Run(shell=command), {})
     if argv[:2] != ("sh", "-c"):
         assert list(argv) == shlex.split(command)
@@ -134,13 +134,13 @@ def test_the_words_of_an_argv_arrive_as_they_are(words: list[str]) -> None:
     assert perform(argv) == (0, "\0".join(["{{ p }}", *words, ""]))
 
 
-def test_values_are_put_into_words_without_quotes() -> None:
+def test_values_are_inserted_into_arguments_without_quotes() -> None:
     run = Run(argv=("python", "train.py", "--name={{ name }}", "{{ name }}"))
     assert make_argv(run, {"name": "it's $5"}) == ("python", "train.py", "--name=it's $5", "it's $5")
 
 
 @pytest.mark.parametrize("value", ["it's", 'say "hi"', "two words", "$(date)", "adam", "0.1", "", "é"])
-def test_a_value_alone_is_no_reason_for_a_shell(value: str) -> None:
+def test_a_command_needs_no_shell_because_of_a_value(value: str) -> None:
     run = Run(shell="python train.py --name {{ name }} '{{ name }}' \"a={{ name }}\"")
     assert make_argv(run, {"name": value}) == ("python", "train.py", "--name", value, value, f"a={value}")
 
@@ -151,13 +151,13 @@ class TestSeveralCommands:
         assert perform(several("echo one", "echo two", "echo three"), shell) == (0, "one\ntwo\nthree\n")
 
     @pytest.mark.parametrize("code", [1, 2, 42, 127, 130, 255])
-    def test_the_first_to_fail_is_the_last_and_its_exit_code_is_theirs(self, shell: str, code: int) -> None:
+    def test_the_first_failing_command_ends_the_list_with_its_exit_code(self, shell: str, code: int) -> None:
         assert perform(several("echo one", f"(exit {code})", "echo no"), shell) == (code, "one\n")
 
-    def test_one_that_dies_by_a_signal_fails(self, shell: str) -> None:
+    def test_a_command_that_is_killed_by_a_signal_fails(self, shell: str) -> None:
         assert perform(several("sh -c 'kill -9 $$'", "echo no"), shell) == (137, "")
 
-    def test_a_failure_inside_one_counts_only_if_it_comes_last(self, shell: str) -> None:
+    def test_only_the_exit_code_of_a_whole_command_counts(self, shell: str) -> None:
         assert perform(several("false; echo one", "true; false", "echo no"), shell) == (1, "one\n")
 
     def test_they_share_one_shell(self, shell: str, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ class TestSeveralCommands:
         argv = several("cd sub", "export A=1", "b=2", "f() { echo f; }", 'echo "${PWD##*/} $A $b"; f')
         assert perform(argv, shell, cwd=tmp_path) == (0, "sub 1 2\nf\n")
 
-    def test_set_e_holds_from_then_on(self, shell: str) -> None:
+    def test_set_e_applies_to_the_later_commands(self, shell: str) -> None:
         assert perform(several("set -e", "false; echo no", "echo no"), shell) == (1, "")
         assert perform(several("echo one", "set -e\nfalse\necho no", "echo no"), shell) == (1, "one\n")
 
@@ -173,31 +173,31 @@ class TestSeveralCommands:
         assert perform(several("echo one", "exit 0", "echo no"), shell) == (0, "one\n")
         assert perform(several("echo one", "exit 7", "echo no"), shell) == (7, "one\n")
 
-    def test_a_backslash_at_the_end_does_not_swallow_the_next(self, shell: str) -> None:
+    def test_a_backslash_at_the_end_does_not_join_the_next_command(self, shell: str) -> None:
         assert perform(several("echo one \\\n", "echo two"), shell) == (0, "one\ntwo\n")
         assert perform(several("echo one \\", "echo two"), shell) == (0, "one \\\ntwo\n")
 
-    def test_a_comment_at_the_end_does_not_swallow_the_next(self, shell: str) -> None:
+    def test_a_comment_at_the_end_does_not_include_the_next_command(self, shell: str) -> None:
         assert perform(several("echo one # it's", "echo two"), shell) == (0, "one\ntwo\n")
 
     @pytest.mark.parametrize("broken", ["echo 'one", 'echo "one', "echo $(", "if true", "(", ")"])
-    def test_a_quote_or_bracket_left_open_is_an_error_and_does_not_swallow_the_next(
+    def test_an_unclosed_quote_or_bracket_is_an_error_and_does_not_include_the_next_command(
         self, shell: str, broken: str
     ) -> None:
         code, output = perform(several("echo zero", broken, "echo no"), shell)
         assert (code != 0, output) == (True, "zero\n")
 
-    def test_a_here_document_stays_in_its_own(self, shell: str) -> None:
+    def test_a_here_document_does_not_include_the_next_command(self, shell: str) -> None:
         assert perform(several("cat <<E\none\nE", "echo two"), shell) == (0, "one\ntwo\n")
 
-    def test_their_own_words_do_not_disturb_the_order(self, shell: str) -> None:
+    def test_positional_parameters_and_variables_of_a_command_do_not_change_the_order(self, shell: str) -> None:
         assert perform(several("set -- a b; command=x", "shift", "echo $1"), shell) == (0, "b\n")
 
     def test_a_trap_runs_at_the_end(self, shell: str) -> None:
         assert perform(several("trap 'echo bye' EXIT", "echo one"), shell) == (0, "one\nbye\n")
 
 
-def test_a_list_of_one_is_that_command() -> None:
+def test_a_list_with_one_command_is_the_same_as_the_command() -> None:
     assert make_argv(Run(shell=("python train.py",)), {}) == ("python", "train.py")
 
 
@@ -219,7 +219,7 @@ def test_commands_and_texts_of_a_run() -> None:
         (Run(argv=("python", "a b")), "python 'a b'"),
     ],
 )
-def test_a_process_is_shown_as_a_person_would_type_it(run: Run, text: str) -> None:
+def test_arguments_are_shown_as_a_command_line(run: Run, text: str) -> None:
     assert format_argv(make_argv(run, {})) == text
 
 
@@ -232,7 +232,7 @@ def test_a_process_is_shown_as_a_person_would_type_it(run: Run, text: str) -> No
         Run(shell=("torchrun", "train.py")),
     ],
 )
-def test_words_of_one_command_given_as_commands_are_seen(run: Run) -> None:
+def test_arguments_that_are_written_as_a_list_of_commands_cause_a_warning(run: Run) -> None:
     assert "run: {argv: [" in (mistaken_words(run) or "")
 
 
@@ -246,7 +246,7 @@ def test_words_of_one_command_given_as_commands_are_seen(run: Run) -> None:
         Run(argv=("python", "--fast")),
     ],
 )
-def test_commands_are_not_mistaken_for_words(run: Run) -> None:
+def test_a_list_of_commands_causes_no_warning(run: Run) -> None:
     assert mistaken_words(run) is None
 
 
@@ -258,5 +258,5 @@ def test_commands_are_not_mistaken_for_words(run: Run) -> None:
         (("python", "train.py", "a b"), "python train.py 'a b'"),
     ],
 )
-def test_only_a_shell_with_one_command_is_written_as_that_command(argv: tuple[str, ...], text: str) -> None:
+def test_only_a_shell_with_one_command_is_shown_as_that_command(argv: tuple[str, ...], text: str) -> None:
     assert format_argv(argv) == text

@@ -1,4 +1,4 @@
-"""The environment that a plan has for a spec."""
+"""The environment in the plan of a spec."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_an_environment_has_a_python_and_requirements(text: str, environment: En
     assert plan_of(text).environment == environment
 
 
-def test_a_version_of_tensorflow_is_an_environment_with_a_python_that_it_runs_on() -> None:
+def test_a_version_of_tensorflow_makes_an_environment_with_supported_pythons() -> None:
     plan = plan_of("tensorflow: {version: 2.15.1}\nenvironment: [numpy]")
     assert plan.environment == Environment(
         (

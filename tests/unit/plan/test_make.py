@@ -98,17 +98,17 @@ def test_the_order_is_chief_workers_ps_evaluator(
     assert (str(plan.chief), plan.success) == (chief, success)
 
 
-def test_success_is_that_of_the_spec() -> None:
+def test_success_is_copied_from_the_spec() -> None:
     assert plan_of("roles: {chief: 1, worker: 2}\nsuccess: worker-0").success == "worker-0"
 
 
-def test_a_role_has_its_own_command_else_the_specs() -> None:
+def test_the_command_of_a_role_replaces_the_command_of_the_spec() -> None:
     plan = plan_of("roles: {chief: {run: python lead.py}, worker: 2}\nrun: python follow.py")
     assert replica(plan, "chief.0").argv == ("python", "lead.py")
     assert replica(plan, "worker.1").argv == ("python", "follow.py")
 
 
-def test_resources_are_the_roles_as_a_whole_else_the_specs() -> None:
+def test_the_resources_of_a_role_replace_all_resources_of_the_spec() -> None:
     plan = plan_of(
         """
         resources: {cpus: 2, memory: 4GiB, gpus: 1}
@@ -120,7 +120,7 @@ def test_resources_are_the_roles_as_a_whole_else_the_specs() -> None:
     assert replica(plan, "ps.0").resources == Resources()
 
 
-def test_first_changes_only_replica_0_and_adds_to_what_the_role_has() -> None:
+def test_first_changes_only_replica_0_and_adds_to_the_values_of_the_role() -> None:
     plan = plan_of(
         """
         resources: {cpus: 2, memory: 4GiB}
@@ -164,7 +164,7 @@ def test_a_command_for_first_is_enough_for_a_single_replica_only() -> None:
         ("roles: {chief: {port: [9]}, worker: {replicas: 2, port: [7, 5]}}", [(9, True), (7, True), (5, True)]),
     ],
 )
-def test_ports_are_one_number_or_one_for_each(text: str, ports: list[tuple[int | None, bool]]) -> None:
+def test_a_port_is_one_number_for_all_replicas_or_one_for_each(text: str, ports: list[tuple[int | None, bool]]) -> None:
     assert [(each.port, each.port_fixed) for each in plan_of(text).replicas] == ports
 
 
@@ -188,7 +188,7 @@ def test_values_replace_placeholders_in_all_keys_that_allow_them() -> None:
     assert plan.parameters == {"lr": "0.1", "tag": "it's"}
 
 
-def test_a_secret_is_only_the_name_of_its_variable() -> None:
+def test_a_plan_has_only_the_variable_names_of_secrets() -> None:
     plan = plan_of("env: {TOKEN: {from: MY_TOKEN}, A: 1}\nroles: {worker: {env: {A: {from: B}}}}")
     assert plan.replicas[0].env == {"TOKEN": Secret("MY_TOKEN"), "A": Secret("B")}
 
@@ -258,7 +258,7 @@ def test_the_engine_is_the_default_else_the_only_one_with_options_else_this_mach
     assert plan_of(engine).engine == chosen
 
 
-def test_the_name_is_the_runs_own_else_the_projects() -> None:
+def test_the_name_of_the_spec_replaces_the_name_of_the_project() -> None:
     assert plan_of("").replicas[0].name == "digits-4-worker-0"
     assert plan_of("name: night").replicas[0].name == "night-4-worker-0"
     assert (plan_of("name: night").project, plan_of("name: night").name) == ("digits", "night")
@@ -296,7 +296,7 @@ def test_a_network_is_private_on_this_machine_with_the_option(engine: str, priva
     assert (plan_of(engine).options.get("private_network") or False) is private
 
 
-def test_options_of_a_cluster_are_those_of_its_block_or_of_kubernetes() -> None:
+def test_an_engine_on_kubernetes_uses_its_own_block_or_else_the_block_kubernetes() -> None:
     text = """
         data: {path: data, volume: {size: 1GiB}}
         engine:

@@ -1,4 +1,4 @@
-"""Names that every platform takes."""
+"""Names of replicas are valid on every platform."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ INDICES = st.integers(0, 99_999)
         ("x" * 53, "4", f"{'x' * 43}-########-4-worker-0"),
     ],
 )
-def test_a_name_is_readable_and_a_digest_stands_for_what_was_changed(name: str, run: str, expected: str) -> None:
+def test_a_name_is_readable_and_has_a_digest_if_it_was_changed(name: str, run: str, expected: str) -> None:
     made = replica_name(name, run, "worker", 0)
     assert re.sub(r"-[0-9a-f]{8}-", "-########-", made) == expected
 
@@ -50,17 +50,17 @@ def test_no_two_replicas_of_a_run_have_the_same_name(name: str, run: str) -> Non
 
 
 @given(one=st.tuples(NAMES, RUNS), other=st.tuples(NAMES, RUNS))
-def test_no_two_runs_have_a_name_in_common(one: tuple[str, str], other: tuple[str, str]) -> None:
+def test_no_two_runs_have_replicas_with_the_same_name(one: tuple[str, str], other: tuple[str, str]) -> None:
     alike = replica_name(*one, "worker", 0) == replica_name(*other, "worker", 0)
     assert alike == (one == other)
 
 
-def test_a_sweeps_dot_is_not_a_dash_of_the_name() -> None:
+def test_names_that_differ_only_in_dots_dashes_or_case_stay_different() -> None:
     assert replica_name("a", "7.2", "worker", 0) != replica_name("a-7", "2", "worker", 0)
     assert replica_name("a_b", "4", "worker", 0) != replica_name("a-b", "4", "worker", 0)
     assert replica_name("AB", "4", "worker", 0) != replica_name("ab", "4", "worker", 0)
 
 
 @pytest.mark.parametrize(("name", "variable"), [("lr", "LR"), ("lr-decay", "LR_DECAY"), ("batchSize", "BATCHSIZE")])
-def test_a_parameter_is_also_a_variable(name: str, variable: str) -> None:
+def test_the_variable_of_a_parameter_has_capitals_and_underscores(name: str, variable: str) -> None:
     assert variable_name(name) == variable

@@ -1,4 +1,4 @@
-"""A value arrives unchanged: what stands in the text is handed to a real shell, and what comes out is compared."""
+"""A value reaches a program unchanged: filled commands are executed by real shells, and their output is compared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drumline.plan.parameters import (
 )
 from scaffold.effort import examples
 
-# Each shell once, under whatever name it is `sh` here.
+# Each shell once, even if it has several names on this machine.
 SHELLS = list({str(Path(path).resolve()): path for name in ("bash", "dash", "sh") if (path := shutil.which(name))})
 
 NASTY = [
@@ -90,7 +90,7 @@ PLACES: dict[str, Callable[[str], list[list[str]]]] = {
 
 
 def run_shell(shell: str, commands: Sequence[str]) -> list[str]:
-    """Run commands in one shell and return what `show` was given, each call headed by the number of its words."""
+    """Run commands in one shell; return the number and the arguments of each call of `show`."""
     script = "\n".join(['show() { printf \'%s\\0\' "$#" "$@"; }', *(f"(\n{command}\n)" for command in commands)])
     environment = {"PATH": "/usr/bin:/bin", "X": "x", "HOME": "/home", "LC_ALL": "C.UTF-8"}
     with TemporaryDirectory() as folder:  # should a value ever be read as a redirection, its file ends there
@@ -102,7 +102,7 @@ def run_shell(shell: str, commands: Sequence[str]) -> list[str]:
 
 
 def is_plain(shell: str, place: str) -> bool:
-    """Whether this shell takes `$'…'` for what POSIX says."""
+    """Return whether this shell does not treat `$'…'` as a special kind of quotes."""
     return "$'" not in place or shell.endswith("dash")
 
 
@@ -113,7 +113,7 @@ def shown(calls: Sequence[Sequence[str]]) -> list[str]:
 @pytest.mark.parametrize("shell", SHELLS)
 @settings(max_examples=examples(25), deadline=None)
 @given(values=st.lists(VALUES, min_size=1, max_size=8))
-def test_any_value_arrives_unchanged_wherever_it_stands(shell: str, values: list[str]) -> None:
+def test_any_value_arrives_unchanged_in_any_place(shell: str, values: list[str]) -> None:
     pairs = [(place, value) for place in PLACES for value in values if is_plain(shell, place)]
     output = run_shell(shell, [fill_shell(place, {"p": value, "i": "7"}) for place, value in pairs])
     assert output == shown([call for place, value in pairs for call in PLACES[place](value)])
@@ -126,7 +126,7 @@ def test_every_nasty_value_arrives_unchanged(shell: str) -> None:
     assert output == shown([call for place, value in pairs for call in PLACES[place](value)])
 
 
-# Words made at random, each with what the shell must make of it; `@` stands for the value.
+# Random words, each with the text that the shell must make of it; `@` stands for the value.
 TEXT = st.text(st.sampled_from("abc019_./:,=-"), min_size=1, max_size=4).map(lambda text: (text, text))
 HOLE = st.just(("{{ p }}", "@"))
 ESCAPED = st.sampled_from([(r"\"", '"'), (r"\\", "\\"), (r"\$", "$"), (r"\`", "`")])
@@ -168,13 +168,13 @@ def test_any_value_arrives_unchanged_however_quotes_are_nested(shell: str, words
 
 
 @given(text=st.text(), value=VALUES)
-def test_text_that_no_shell_reads_gets_the_value_as_it_is(text: str, value: str) -> None:
+def test_plain_text_gets_the_value_without_quotes(text: str, value: str) -> None:
     braceless = text.replace("{", "").replace("}", "")
     assert fill(f"{braceless}{{{{ p }}}}{{{{p}}}}{braceless}", {"p": value}) == f"{braceless}{value}{value}{braceless}"
 
 
 @given(command=st.text(st.sampled_from("ab \n'\"\\$`(){}<>#;p")))
-def test_a_command_without_values_stays_as_it_is(command: str) -> None:
+def test_a_command_without_placeholders_is_not_changed(command: str) -> None:
     assume("{{" not in command)
     assert list(shell_placeholders(command)) == []
     assert fill_shell(command, {}) == command
@@ -218,7 +218,7 @@ def test_a_value_is_refused_where_no_quoting_is_safe(command: str, trouble: str)
 
 
 @pytest.mark.timeout(20)
-def test_what_is_nested_without_end_is_refused_in_time_that_grows_with_its_length_only() -> None:
+def test_very_deep_nesting_is_refused_in_linear_time() -> None:
     nested = list(shell_placeholders("$(" * 50_000 + "{{ p }}" * 10_000))
     assert {placeholder.problem for placeholder in nested} == {"a command that is too complex to analyze"}
 
@@ -245,7 +245,7 @@ def test_a_value_is_accepted_where_it_can_be_quoted(place: str) -> None:
         ("(" * 50 + "{{ p }}", "("),
     ],
 )
-def test_the_quotes_around_a_value_are_known_behind_whatever_was_escaped_or_opened_before(
+def test_the_quotes_around_a_value_are_recognized_after_escapes_and_closed_constructs(
     command: str, context: str
 ) -> None:
     (placeholder,) = shell_placeholders(command)
@@ -258,13 +258,13 @@ def test_after_a_here_string_there_is_no_document(command: str) -> None:
     assert (placeholder.context, placeholder.problem) == ("", None)
 
 
-def test_numbers_stay_bare_for_the_reader_and_words_are_quoted() -> None:
+def test_numbers_are_not_quoted_and_words_are_quoted() -> None:
     command = 'cd src && python train.py --lr {{ lr }} --optimizer {{ opt }} "n={{ n }}"'
     filled = fill_shell(command, {"lr": "0.001", "opt": "adam", "n": "2"})
     assert filled == "cd src && python train.py --lr 0.001 --optimizer 'adam' \"n=2\""
 
 
-def test_placeholders_in_comments_are_no_placeholders() -> None:
+def test_placeholders_in_comments_are_ignored() -> None:
     assert [placeholder.name for placeholder in shell_placeholders("echo {{ a }} # {{ b }}\necho {{ c }}")] == [
         "a",
         "c",
@@ -285,7 +285,7 @@ def test_placeholders_have_names_of_parameters(text: str, names: list[str]) -> N
     assert list(placeholders(text)) == names
 
 
-def test_what_only_looks_like_a_placeholder_is_named() -> None:
+def test_texts_that_resemble_a_placeholder_are_found() -> None:
     assert list(lookalikes("{{ a }} {{ a.b }} {{}} {{ a | lower }}")) == ["{{ a.b }}", "{{}}", "{{ a | lower }}"]
     assert list(lookalikes("{% if a %}x{% endif %} {%- for b")) == ["{% if a %}", "{% endif %}", "{%- for b"]
     assert not list(lookalikes("date +{%Y}"))
@@ -309,7 +309,7 @@ def test_a_placeholder_without_an_end_is_found(text: str, unclosed: list[str]) -
 
 
 @pytest.mark.parametrize("text", ["{{lr", "{{ lr", "{{  lr"])
-def test_a_placeholder_without_an_end_is_shown_as_it_should_be(text: str) -> None:
+def test_the_message_for_an_unclosed_placeholder_has_the_correct_form(text: str) -> None:
     assert list(unfinished(f"echo {text}")) == [f"`{text}` is never closed: write `{{{{ lr }}}}`"]
 
 
@@ -355,7 +355,7 @@ def test_an_operator_at_the_end_of_a_comment_or_before_a_document_is_not_reporte
     assert not list(unfinished("cat <<E &&"))
 
 
-def test_an_unclosed_quote_is_found_though_a_brace_follows_it() -> None:
+def test_an_unclosed_quote_is_found_even_if_a_brace_follows_it() -> None:
     (message,) = unfinished('echo "a }')
     assert message.startswith('`"` is never closed')
 
@@ -366,7 +366,7 @@ def test_an_expression_of_another_system_is_refused_where_a_shell_would_read_it(
     assert not list(unfinished("python t.py '${{ inputs.lr }}' # ${{ inputs.lr }}"))
 
 
-def test_of_a_command_with_several_lines_the_line_is_named() -> None:
+def test_the_message_for_a_command_of_several_lines_names_the_line() -> None:
     (message,) = unfinished("set -e\npython a.py\npython b.py 'x\necho c\n")
     assert message.startswith("`'` in line 3 of the command is never closed")
     (message,) = unfinished("\npython a.py\npython b.py 'x")
@@ -374,5 +374,5 @@ def test_of_a_command_with_several_lines_the_line_is_named() -> None:
 
 
 @pytest.mark.timeout(20)
-def test_unfinished_quotes_are_found_in_time_that_grows_with_the_length_only() -> None:
+def test_unfinished_quotes_are_found_in_linear_time() -> None:
     assert list(unfinished("{{ a " * 50_000 + "'"))

@@ -1,4 +1,4 @@
-"""JSON that people type: what is wrong with it, and where; and how its parts are shown."""
+"""Messages about mistakes in JSON, with their positions, and the display of its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from drumline.plan.parse import MAX_CHARACTERS, Object, kind_of, parse_json, quo
         ("", "line 1, column 1: it ends before it is complete"),
     ],
 )
-def test_a_mistake_is_named_where_it_is(text: str, problem: str) -> None:
+def test_a_syntax_error_is_described_with_its_position(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=f"^is not JSON: {problem}$"):
         parse_json(text)
 
@@ -47,7 +47,7 @@ def test_a_mistake_is_named_where_it_is(text: str, problem: str) -> None:
     ],
     ids=["mark", "single quotes", "a text", "double quotes", "nested", "digits", "long", "too long"],
 )
-def test_a_text_that_cannot_be_read_at_all_says_why(text: str, problem: str | None) -> None:
+def test_a_text_that_is_not_json_at_all_has_an_error_with_the_reason(text: str, problem: str | None) -> None:
     try:
         found: object = parse_json(text)
     except ValueError as error:
@@ -55,7 +55,7 @@ def test_a_text_that_cannot_be_read_at_all_says_why(text: str, problem: str | No
     assert found == (json.loads(text) if problem is None else problem)
 
 
-def test_an_object_knows_the_keys_that_stood_in_it_more_than_once() -> None:
+def test_an_object_has_its_repeated_keys() -> None:
     found = parse_json('{"a": 1, "b": 2, "a": 3, "c": {"d": 1, "d": 2}}')
     assert isinstance(found, Object)
     assert (found["a"], found.repeated) == (3, ["a"])
@@ -90,11 +90,11 @@ def test_text_is_quoted_on_one_line() -> None:
     ("path", "key", "spelled"),
     [("", "worker", "worker"), ("cluster", "worker-2", "cluster.worker-2"), ("cluster", "a b", "cluster.`a b`")],
 )
-def test_a_path_has_plain_words_and_quotes_others(path: str, key: str, spelled: str) -> None:
+def test_keys_that_are_not_plain_words_are_quoted_in_a_path(path: str, key: str, spelled: str) -> None:
     assert spell_path(path, key) == spelled
 
 
-def test_a_word_that_is_near_a_known_one_gets_a_suggestion_unless_it_is_very_long() -> None:
+def test_a_word_similar_to_a_known_one_gets_a_suggestion_unless_it_is_very_long() -> None:
     assert suggest("Workr", ["worker", "ps"]) == "; did you mean `worker`?"
     assert suggest("xyz", ["worker", "ps"]) == ""
     assert suggest("a" * 39, ["a" * 38]) == f"; did you mean `{'a' * 38}`?"

@@ -28,7 +28,7 @@ def test_a_spec_without_a_problem_can_be_planned(spec: Spec) -> None:
 
 
 @given(wild_specs())
-def test_a_well_formed_spec_is_refused_by_rules_only(spec: Spec) -> None:
+def test_a_well_formed_spec_is_refused_only_because_of_fatal_problems(spec: Spec) -> None:
     fatal = [each for each in all_spec_problems(spec) if each.fatal]
     with pytest.raises(SpecError) if fatal else nullcontext() as caught:
         check_spec(to_yaml(spec).encode(), "drumline.yml")
@@ -84,7 +84,9 @@ def messages(spec: Spec) -> list[str]:
         (("python", "-c", "echo it's"), False),
     ],
 )
-def test_an_unclosed_quote_is_searched_in_the_command_of_a_shell_only(argv: tuple[str, ...], is_found: bool) -> None:
+def test_an_unclosed_quote_in_argv_is_reported_only_for_the_command_of_a_shell(
+    argv: tuple[str, ...], is_found: bool
+) -> None:
     found = messages(Spec(project="digits", run=Run(argv=argv)))
     assert ["is never closed" in each for each in found] == [True] * is_found
 

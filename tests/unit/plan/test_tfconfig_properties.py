@@ -15,7 +15,7 @@ from scaffold.clusters import Cluster, clusters
 
 
 @given(clusters())
-def test_a_made_tf_config_is_fine_for_any_cluster_and_node(cluster: Cluster) -> None:
+def test_a_generated_tf_config_has_no_problems_for_any_cluster_and_replica(cluster: Cluster) -> None:
     for role, addresses in cluster.items():
         for index, address in enumerate(addresses):
             examination = examine(json.dumps(tf_config(cluster, ReplicaId(role, index))))

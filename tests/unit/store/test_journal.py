@@ -1,4 +1,4 @@
-"""The journal is read as far as this version understands it."""
+"""Fields and events of newer versions in a journal are skipped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores of older versions are migrated once, whatever happens meanwhile; those of newer versions are refused."""
+"""Stores of older versions are migrated once, also by concurrent commands; stores of newer versions are refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FAILED, RESTARTED = "2", "3"
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """A home that version 1 has written."""
+    """Return a home that version 1 has written."""
     home = tmp_path / "home"
     unpack("1", home)
     return home
@@ -70,17 +70,17 @@ def test_a_store_is_migrated_when_it_is_opened_and_only_once(old: Path) -> None:
     assert contents(old) == once
 
 
-def test_every_journal_says_what_was_concluded(old: Path) -> None:
+def test_every_migrated_journal_has_decisions(old: Path) -> None:
     migrate_home(old)
     for run in runs_of(old):
         entries = [json.loads(line) for line in run_of(old, run).journal_file.read_text().splitlines()]
         decided = [decision["event"] for entry in entries for decision in entry.get("decisions", ())]
-        assert ("RunEnded" in decided) == (run != "18"), run  # which nothing ended
+        assert ("RunEnded" in decided) == (run != "18"), run  # run 18 has not ended
     assert "RestartChosen" in run_of(old, RESTARTED).journal_file.read_text()
     assert "RevivalChosen" in run_of(old, "11").journal_file.read_text()
 
 
-def test_what_cannot_be_read_stays_in_the_journal_but_for_a_line_that_is_not_whole(old: Path) -> None:
+def test_a_line_that_cannot_be_read_is_kept_and_an_incomplete_last_line_is_dropped(old: Path) -> None:
     journal = run_of(old, FAILED).journal_file
     first, rest = journal.read_bytes().split(b"\n", 1)
     journal.write_bytes(b"\n".join((first, b'{"v": 1, "event": "ReplicaFlew"}', rest)) + b'{"v": 1, "at"')
@@ -91,7 +91,7 @@ def test_what_cannot_be_read_stays_in_the_journal_but_for_a_line_that_is_not_who
     assert read_journal(journal, run_of(old, FAILED).plan())[-1].decisions
 
 
-def test_several_commands_at_once_come_to_the_same(old: Path, tmp_path: Path) -> None:
+def test_concurrent_migrations_have_the_same_result_as_one(old: Path, tmp_path: Path) -> None:
     unpack("1", tmp_path / "alone")
     migrate_home(tmp_path / "alone")
     context = get_context("fork")
@@ -100,28 +100,28 @@ def test_several_commands_at_once_come_to_the_same(old: Path, tmp_path: Path) ->
         command.start()
     for command in commands:
         command.join()
-    migrate_home(old)  # each of them may have found a run that another was at
+    migrate_home(old)  # each of them may have found a run that another one was migrating
     assert contents(old) == contents(tmp_path / "alone")
 
 
 @pytest.mark.parametrize("name", ["plan.json", "events.jsonl"])
-def test_a_migration_that_did_not_come_to_its_end_is_repeated(old: Path, name: str, tmp_path: Path) -> None:
+def test_an_incomplete_migration_is_repeated(old: Path, name: str, tmp_path: Path) -> None:
     unpack("1", tmp_path / "alone")
     migrate_home(tmp_path / "alone")
     folder = run_of(old, FAILED)
     before = (folder.path / name).read_bytes()
-    in_its_way = folder.path / f".{name}.new"
-    in_its_way.mkdir()
+    obstacle = folder.path / f".{name}.new"
+    obstacle.mkdir()
     migrate_home(old)
     assert not (old / VERSION_FILE).exists()
     assert (folder.path / name).read_bytes() == before
     assert read_journal(folder.journal_file, folder.plan())[-1].decisions
-    in_its_way.rmdir()
+    obstacle.rmdir()
     migrate_home(old)
     assert contents(old) == contents(tmp_path / "alone")
 
 
-def test_a_run_that_has_a_supervisor_is_followed_as_it_is_and_migrated_when_that_has_left(old: Path) -> None:
+def test_a_run_with_a_supervisor_is_read_without_migration_and_migrated_after_it_has_exited(old: Path) -> None:
     folder = run_of(old, FAILED)
     *begun, last = folder.journal_file.read_bytes().splitlines(keepends=True)
     folder.journal_file.write_bytes(b"".join(begun))
@@ -140,11 +140,11 @@ def test_a_run_that_has_a_supervisor_is_followed_as_it_is_and_migrated_when_that
     open_home({"DRUMLINE_HOME": str(old)})
     assert versions(folder) == {2}
     assert (old / VERSION_FILE).exists()
-    assert feed.poll(0.0) == []  # a journal that was replaced is not told again
+    assert feed.poll(0.0) == []  # the entries of a journal that was replaced are not returned again
     assert feed.is_over
 
 
-def test_a_journal_that_is_migrated_while_it_is_read_is_told_once(old: Path) -> None:
+def test_a_reader_returns_each_entry_once_if_the_journal_is_migrated_meanwhile(old: Path) -> None:
     folder = run_of(old, RESTARTED)
     lines = folder.journal_file.read_bytes().splitlines(keepends=True)
     expected = read_journal(folder.journal_file, folder.plan())
@@ -158,7 +158,7 @@ def test_a_journal_that_is_migrated_while_it_is_read_is_told_once(old: Path) -> 
         assert told + reader.read() == expected
 
 
-def test_a_run_that_nothing_ended_stands_where_it_stood(old: Path) -> None:
+def test_a_migrated_run_that_had_not_ended_is_still_running(old: Path) -> None:
     folder = run_of(old, "18")
     migrate_run(folder)
     plan = folder.plan()
@@ -169,7 +169,7 @@ def test_a_run_that_nothing_ended_stands_where_it_stood(old: Path) -> None:
     assert "GangStarted" in folder.journal_file.read_text()
 
 
-def test_wherever_a_journal_is_cut_a_fact_has_its_decisions(old: Path, tmp_path: Path) -> None:
+def test_a_journal_that_is_cut_anywhere_has_each_event_with_its_decisions(old: Path, tmp_path: Path) -> None:
     migrate_home(old)
     plan, whole = run_of(old, FAILED).plan(), run_of(old, FAILED).journal_file.read_bytes()
     entries = read_journal(run_of(old, FAILED).journal_file, plan)
@@ -202,7 +202,7 @@ def test_a_store_of_a_newer_version_is_refused_and_its_runs_can_be_removed(
 
 
 @pytest.mark.parametrize("text", ["", "two", "\0" * 50])
-def test_a_version_that_cannot_be_read_is_one_error_that_says_what_to_do(
+def test_an_unreadable_version_file_is_an_error_with_a_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     monkeypatch.setenv("DRUMLINE_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""Which code a run was launched from is asked of git, which starts nothing that the repository names."""
+"""The revision of the code is read with git, without starting a program that the repository names."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", *own, *words], cwd=folder, check=True, capture_output=True)
 
 
-def test_a_revision_is_known_and_whether_it_was_changed(repository: Path) -> None:
+def test_the_revision_and_whether_files_have_changed_are_returned(repository: Path) -> None:
     facts = code_facts(repository)
     assert len(str(facts["revision"])) == 40
     assert facts["dirty"] is False
@@ -42,8 +42,8 @@ def test_a_program_that_a_repository_names_is_not_started(repository: Path) -> N
     assert code_facts(repository)["dirty"] is False
     assert not (repository.parent / "executed").exists()
     subprocess.run(["git", "status"], cwd=repository, check=True, capture_output=True)
-    assert (repository.parent / "executed").exists()  # the attack works where nothing is done about it
+    assert (repository.parent / "executed").exists()  # without protection the attack works
 
 
-def test_where_there_is_no_repository_nothing_is_known(tmp_path: Path) -> None:
+def test_a_folder_without_a_repository_has_no_facts(tmp_path: Path) -> None:
     assert code_facts(tmp_path) == {}

@@ -1,4 +1,4 @@
-"""Whether there is something to show, found without reading all of a large folder."""
+"""Event files of TensorBoard are found without reading the whole of a large folder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scaffold.summaries import write_scalars
 
 
 @pytest.mark.parametrize("where", ["", "summaries", "summaries/train", "a/b/c/d/e"])
-def test_events_are_found_however_deep_they_lie(where: str, tmp_path: Path) -> None:
+def test_event_files_are_found_in_nested_folders(where: str, tmp_path: Path) -> None:
     assert not has_summaries(tmp_path)
     (tmp_path / "model.keras").touch()
     (tmp_path / "checkpoint").mkdir()
@@ -20,14 +20,14 @@ def test_events_are_found_however_deep_they_lie(where: str, tmp_path: Path) -> N
     assert has_summaries(tmp_path)
 
 
-def test_a_folder_that_is_not_there_or_not_a_folder_has_none(tmp_path: Path) -> None:
+def test_a_missing_folder_and_a_file_have_no_summaries(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert not has_summaries(tmp_path / "nowhere")
     assert not has_summaries(tmp_path / "file")
     assert not has_summaries("")
 
 
-def test_of_many_entries_the_upper_ones_are_looked_at_and_no_more_than_allowed(tmp_path: Path) -> None:
+def test_folders_are_searched_breadth_first_and_only_up_to_the_limit(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / "deep" / str(number)).mkdir(parents=True)
     write_scalars(tmp_path / "deep" / "3", "loss", [1.0])
@@ -37,7 +37,7 @@ def test_of_many_entries_the_upper_ones_are_looked_at_and_no_more_than_allowed(t
     assert has_summaries(tmp_path / "summaries", most=20)
 
 
-def test_links_lead_nowhere(tmp_path: Path) -> None:
+def test_links_to_folders_are_not_followed(tmp_path: Path) -> None:
     write_scalars(tmp_path / "elsewhere", "loss", [1.0])
     (tmp_path / "output").mkdir()
     (tmp_path / "output" / "link").symlink_to(tmp_path / "elsewhere")

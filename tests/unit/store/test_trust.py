@@ -21,7 +21,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a f
 
 
 def refused(path: Path, variable: str = "DRUMLINE_HOME") -> str:
-    """Return why a folder is not used."""
+    """Return the reason for which a folder is refused."""
     with pytest.raises(EngineError) as error:
         trust.require_trusted(str(path), variable)
     assert error.value.hint.startswith(f"set {variable} to a folder that only you can write, or `chmod go-w` this one")
@@ -50,7 +50,7 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path, mode: int) ->
     assert refused(home) == f"{home} can be written by others (mode {mode:04o})"
 
 
-def test_a_parent_that_others_can_write_is_refused_unless_they_cannot_replace_what_is_in_it(tmp_path: Path) -> None:
+def test_a_parent_that_others_can_write_is_refused_unless_it_has_the_sticky_bit(tmp_path: Path) -> None:
     parent = tmp_path / "shared"
     parent.mkdir()
     parent.chmod(0o777)

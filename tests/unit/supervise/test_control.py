@@ -1,4 +1,4 @@
-"""What a supervisor can be asked through its socket, and what becomes of everything else."""
+"""The requests that a supervisor accepts through its socket, and its answers to all other data."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from scaffold.loops import SteppedLoop
 YES = b'{"ok": true}\n'
 
 
-class Asked:
-    """A supervisor's socket, and what it was asked to stop."""
+class ControlSocket:
+    """A supervisor's control socket, and the stop requests that it has received."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.loop = path, SteppedLoop()
@@ -31,8 +31,8 @@ class Asked:
         connection.settimeout(0.0)
         return connection
 
-    def hear(self, connection: socket.socket) -> bytes:
-        """Let the supervisor work until it has answered; nothing if it has closed the connection."""
+    def receive(self, connection: socket.socket) -> bytes:
+        """Run the loop until there is an answer, and return it; empty if the connection was closed."""
         while True:
             self.loop.turn()
             try:
@@ -44,8 +44,8 @@ class Asked:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Iterator[Asked]:
-    supervisor = Asked(tmp_path / "control")
+def server(tmp_path: Path) -> Iterator[ControlSocket]:
+    supervisor = ControlSocket(tmp_path / "control")
     yield supervisor
     supervisor.control.close()
     supervisor.loop.close()
@@ -67,30 +67,32 @@ NONSENSE = [
 
 
 @pytest.mark.parametrize("line", NONSENSE, ids=[ascii(line[:20]) for line in NONSENSE])
-def test_what_is_no_request_is_answered_so_and_changes_nothing(asked: Asked, line: bytes) -> None:
-    with asked.connect() as connection:
+def test_an_unknown_request_gets_an_error_and_changes_nothing(server: ControlSocket, line: bytes) -> None:
+    with server.connect() as connection:
         connection.sendall(line + b"\n")
-        answer = json.loads(asked.hear(connection))
+        answer = json.loads(server.receive(connection))
         assert (answer["ok"], "does not know the request" in answer["message"]) == (False, True)
         connection.sendall(json.dumps({"do": "watch"}).encode() + b"\n")
-        assert asked.hear(connection) == YES
-    assert asked.stops == []
+        assert server.receive(connection) == YES
+    assert server.stops == []
 
 
-def test_a_request_without_an_end_is_cut_off_and_others_are_heard(asked: Asked) -> None:
-    with asked.connect() as endless, asked.connect() as half, asked.connect() as other:
+def test_a_client_that_sends_an_endless_request_is_disconnected_and_other_clients_are_served(
+    server: ControlSocket,
+) -> None:
+    with server.connect() as endless, server.connect() as half, server.connect() as other:
         half.sendall(b'{"do": "st')
         endless.sendall(b"x" * 10_000)
-        assert asked.hear(endless) == b""
+        assert server.receive(endless) == b""
         other.sendall(b'{"do": "stop"}\n')
-        assert asked.hear(other) == YES
-    assert len(asked.stops) == 1
+        assert server.receive(other) == YES
+    assert len(server.stops) == 1
 
 
-def test_stacks_are_refused_where_the_engine_does_not_support_them(asked: Asked) -> None:
-    with asked.connect() as connection:
+def test_stacks_are_refused_if_the_engine_does_not_support_them(server: ControlSocket) -> None:
+    with server.connect() as connection:
         connection.send(b'{"do": "stacks"}\n')
-        assert asked.hear(connection) == REFUSED
-        asked.control.dump_stacks = lambda then: then()
+        assert server.receive(connection) == REFUSED
+        server.control.dump_stacks = lambda then: then()
         connection.send(b'{"do": "stacks"}\n')
-        assert asked.hear(connection) == YES + DONE
+        assert server.receive(connection) == YES + DONE

@@ -1,4 +1,4 @@
-"""The follower passes on what a run is asked for, and copies what comes of it."""
+"""The follower forwards requests to a remote supervisor, and copies its files."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ TRACES = "attempts/0/worker.0"
 YES = b'{"ok": true}\n'
 
 
-class Elsewhere:
-    """A run that goes on elsewhere: its folder, the lock and the socket of its supervisor, and the way there."""
+class RemoteRun:
+    """A run with a remote supervisor: its folder `there`, its copy `here`, and the connection between them."""
 
     def __init__(self, folder: Path) -> None:
         accepted, started, _, _ = moments()
@@ -52,7 +52,7 @@ class Elsewhere:
         (self.there.path / TRACES / name).write_bytes(data)
 
     def leave(self) -> None:
-        """Let the supervisor there be gone."""
+        """Let the remote supervisor exit."""
         self.control.close()
         assert self._lock
         release_lock(self._lock)
@@ -67,18 +67,18 @@ class Client:
     async def ask(self, what: str, **more: object) -> None:
         self._writer.write(json.dumps({"do": what, **more}).encode() + b"\n")
 
-    async def hear(self) -> bytes:
+    async def receive(self) -> bytes:
         return await self._reader.readline()
 
     def close(self) -> None:
         self._writer.close()
 
 
-def follow(folder: Path, use: Callable[[Elsewhere, Client], Coroutine[Any, Any, None]]) -> RunFolder:
-    """Follow a run that goes on, until its supervisor has left; return its copy."""
+def follow(folder: Path, use: Callable[[RemoteRun, Client], Coroutine[Any, Any, None]]) -> RunFolder:
+    """Follow a run, call `use`, and let the remote supervisor exit; return the folder of the copy."""
 
     async def main() -> RunFolder:
-        run = Elsewhere(folder)
+        run = RemoteRun(folder)
         words: asyncio.Queue[str] = asyncio.Queue()
         follower = Follower(run.here, run.here.plan(), run)
         following = asyncio.create_task(follower.follow(words.put_nowait, RefreshCopy()))
@@ -88,8 +88,8 @@ def follow(folder: Path, use: Callable[[Elsewhere, Client], Coroutine[Any, Any, 
             await use(run, client)
             run.leave()
             await following
-            while told := await client.hear():  # until the follower has left with the supervisor
-                assert told == SAMPLED
+            while received := await client.receive():  # the follower exits after the remote supervisor
+                assert received == SAMPLED
         finally:
             client.close()
         return run.here
@@ -99,15 +99,15 @@ def follow(folder: Path, use: Callable[[Elsewhere, Client], Coroutine[Any, Any, 
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # names of sockets are short
+    monkeypatch.chdir(tmp_path)  # the path of a socket has to be short
 
 
-def test_a_look_copies_what_there_is_now(tmp_path: Path) -> None:
-    async def use(run: Elsewhere, client: Client) -> None:
+def test_a_refresh_copies_the_present_content_of_the_remote_log(tmp_path: Path) -> None:
+    async def use(run: RemoteRun, client: Client) -> None:
         for number in range(3):
             run.write("log", b"line\n" * (number + 1))
             await client.ask("look")
-            assert (await client.hear(), await client.hear()) == (YES, DONE)
+            assert (await client.receive(), await client.receive()) == (YES, DONE)
             assert (run.here.path / TRACES / "log").read_bytes() == b"line\n" * (number + 1)
 
     here = follow(tmp_path, use)
@@ -116,23 +116,23 @@ def test_a_look_copies_what_there_is_now(tmp_path: Path) -> None:
     assert reach.state == ENDED
 
 
-def test_a_stop_is_passed_on_and_answered_when_it_is(tmp_path: Path) -> None:
-    async def use(run: Elsewhere, client: Client) -> None:
+def test_a_stop_is_forwarded_and_a_failure_to_forward_it_is_reported(tmp_path: Path) -> None:
+    async def use(run: RemoteRun, client: Client) -> None:
         await client.ask("stop", force=True)
-        assert await client.hear() == YES
+        assert await client.receive() == YES
         assert [each.force for each in run.stops] == [True]
         run.is_away = True
         await client.ask("stop")
-        told = json.loads(await client.hear())
-        assert told == {"ok": False, "message": "run 4 was not asked to stop: nothing answers there"}
+        received = json.loads(await client.receive())
+        assert received == {"ok": False, "message": "run 4 was not asked to stop: nothing answers there"}
         await client.ask("look")
-        assert (await client.hear(), await client.hear()) == (YES, DONE)
+        assert (await client.receive(), await client.receive()) == (YES, DONE)
         reach = read_reachability(run.here.path)
         assert reach
         assert (reach.state, reach.message) == (UNREACHABLE, "nothing answers there")
         run.is_away = False
         await client.ask("look")
-        assert (await client.hear(), await client.hear()) == (YES, DONE)
+        assert (await client.receive(), await client.receive()) == (YES, DONE)
         reach = read_reachability(run.here.path)
         assert reach
         assert reach.state == ANSWERS
@@ -140,35 +140,35 @@ def test_a_stop_is_passed_on_and_answered_when_it_is(tmp_path: Path) -> None:
     follow(tmp_path, use)
 
 
-def test_a_watching_command_gets_new_samples(tmp_path: Path) -> None:
-    async def use(run: Elsewhere, client: Client) -> None:
+def test_a_watching_client_gets_new_samples(tmp_path: Path) -> None:
+    async def use(run: RemoteRun, client: Client) -> None:
         await client.ask("watch")
-        assert await client.hear() == YES
+        assert await client.receive() == YES
         while not run.control.is_watched:
             await asyncio.sleep(0)
         run.write("metrics", b"a sample")
         run.control.notify_watchers()
-        assert await client.hear() == SAMPLED
+        assert await client.receive() == SAMPLED
         assert (run.here.path / TRACES / "metrics").read_bytes() == b"a sample"
 
     follow(tmp_path, use)
 
 
-def test_stacks_are_saved_there_and_copied(tmp_path: Path) -> None:
-    async def use(run: Elsewhere, client: Client) -> None:
+def test_stacks_are_saved_by_the_remote_supervisor_and_copied(tmp_path: Path) -> None:
+    async def use(run: RemoteRun, client: Client) -> None:
         def save(then: Callable[[], object]) -> None:
             run.write("stacks", b"in train.py")
             then()
 
         run.control.dump_stacks = save
         await client.ask("stacks")
-        assert (await client.hear(), await client.hear()) == (YES, DONE)
+        assert (await client.receive(), await client.receive()) == (YES, DONE)
         assert (run.here.path / TRACES / "stacks").read_bytes() == b"in train.py"
 
     follow(tmp_path, use)
 
 
-def test_a_run_that_was_sent_here_is_supervised_here(tmp_path: Path) -> None:
+def test_a_run_that_was_sent_to_this_machine_has_no_remote_supervisor(tmp_path: Path) -> None:
     class Engine:
         def remote_supervisor(self, run_output: object) -> object:
             return run_output

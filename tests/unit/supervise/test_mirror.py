@@ -1,4 +1,4 @@
-"""The copy of a run that is supervised elsewhere: complete, in order, and of nothing else."""
+"""The copy of a run with a remote supervisor: it is complete, in order, and has no other files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACES = "attempts/0/worker.0"
 
 
 class Copied:
-    """A run there, and its copy here."""
+    """The folder `there` of a run, and its copy `here`."""
 
     def __init__(self, folder: Path) -> None:
         self.there = write_run(folder / "there", 4, finished())
@@ -60,7 +60,7 @@ def copied(tmp_path: Path) -> Copied:
     return Copied(tmp_path)
 
 
-def test_journal_logs_and_what_else_is_shown_are_copied(copied: Copied) -> None:
+def test_the_journal_the_logs_and_the_other_files_of_views_are_copied(copied: Copied) -> None:
     files = {f"{TRACES}/{name}": name.encode() * 7 for name in ("log", "marks", "steps", "report", "error", "metrics")}
     for name, data in {**files, "attempts/0/places": b"{}", "unreached": b"[]"}.items():
         copied.write(name, data)
@@ -72,7 +72,7 @@ def test_journal_logs_and_what_else_is_shown_are_copied(copied: Copied) -> None:
     assert read_state(copied.here) == read_state(copied.there)
 
 
-def test_what_is_here_is_not_asked_for_again(copied: Copied) -> None:
+def test_only_the_new_bytes_of_a_log_are_requested(copied: Copied) -> None:
     copied.write(f"{TRACES}/log", b"a" * 100_000)
     copied.update()
     copied.asked.clear()
@@ -91,7 +91,7 @@ def test_a_log_that_is_longer_than_an_answer_is_copied_to_its_end(copied: Copied
     assert copied.read(f"{TRACES}/log") == data
 
 
-def test_the_journal_never_says_more_than_the_logs(copied: Copied) -> None:
+def test_the_journal_is_not_written_if_a_log_cannot_be_copied(copied: Copied) -> None:
     copied.write(f"{TRACES}/log", b"the last words\n")
     copied.fails = lambda piece: piece.name.endswith("/log")
     with pytest.raises(EngineError):
@@ -102,7 +102,7 @@ def test_the_journal_never_says_more_than_the_logs(copied: Copied) -> None:
     assert read_state(copied.here).phase.is_final
 
 
-def test_half_a_line_is_left_until_it_is_whole(copied: Copied) -> None:
+def test_an_incomplete_line_of_the_journal_is_copied_when_it_is_complete(copied: Copied) -> None:
     journal = copied.there.journal_file
     whole = journal.read_bytes()
     journal.write_bytes(whole[:-10])
@@ -113,7 +113,7 @@ def test_half_a_line_is_left_until_it_is_whole(copied: Copied) -> None:
     assert copied.read("events.jsonl") == whole
 
 
-def test_a_journal_that_was_migrated_there_is_copied_anew(copied: Copied) -> None:
+def test_a_journal_that_was_migrated_on_the_other_machine_is_copied_again(copied: Copied) -> None:
     copied.update()
     journal = copied.there.journal_file
     lines = [{**json.loads(line), "added": "by a migration"} for line in journal.read_text().splitlines()]
@@ -122,7 +122,7 @@ def test_a_journal_that_was_migrated_there_is_copied_anew(copied: Copied) -> Non
     assert copied.read("events.jsonl") == journal.read_bytes()
 
 
-def test_a_log_that_is_another_one_now_leaves_the_copy_as_it_is(copied: Copied) -> None:
+def test_a_log_that_was_replaced_does_not_change_its_copy(copied: Copied) -> None:
     copied.write(f"{TRACES}/log", b"what it said\n")
     copied.update()
     copied.write(f"{TRACES}/log", b"something else, and longer\n")

@@ -1,4 +1,4 @@
-"""Actions are performed in order, and only a stop overtakes what waits."""
+"""Actions are performed in order, except that a stop cancels an action that waits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRST, SECOND = Incarnation(WORKER, 0), Incarnation(ReplicaId("worker", 1), 0)
 
 
 class Slow:
-    """An engine with starts that wait until they may continue, and everything that became of what was ordered."""
+    """An engine with starts that wait for `may_start`; `done` has the performed and the cancelled actions."""
 
     def __init__(self) -> None:
         self.waits = asyncio.Event()
@@ -44,7 +44,7 @@ class Slow:
             await self.running
 
 
-def test_what_waits_for_nothing_is_done_in_the_order_of_the_orders() -> None:
+def test_actions_that_do_not_wait_are_performed_in_order() -> None:
     async def go() -> None:
         slow = Slow()
         slow.may_start.set()
@@ -64,7 +64,7 @@ def test_what_waits_for_nothing_is_done_in_the_order_of_the_orders() -> None:
     asyncio.run(go())
 
 
-def test_a_stop_overtakes_a_start_that_waits_and_the_start_is_given_again() -> None:
+def test_a_stop_cancels_a_start_that_waits_and_the_start_is_performed_again() -> None:
     async def go() -> None:
         slow = Slow()
         start, first, second = Start(0), Stop((FIRST,), 5.0), Stop((FIRST,), 0.0)
@@ -85,7 +85,7 @@ def test_a_stop_overtakes_a_start_that_waits_and_the_start_is_given_again() -> N
     asyncio.run(go())
 
 
-def test_of_a_run_that_is_over_only_stops_are_performed() -> None:
+def test_only_stops_are_performed_after_the_end_of_a_run() -> None:
     async def go() -> None:
         slow = Slow()
         slow.performer.order(Start(0))

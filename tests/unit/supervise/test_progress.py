@@ -1,4 +1,4 @@
-"""The first step of an attempt: seen in a log, a report or a file, dated by the marks, and looked for at no cost."""
+"""The first step of an attempt is found in a log, a report or a file; its time is read from the marks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRITTEN = Path(__file__).parents[1] / "run" / "scalars"
 
 
 class WatchedRun:
-    """A line that runs, its logs, and a watch by a clock of its own."""
+    """A running gang, its logs, and a progress watch with simulated time."""
 
     def __init__(self, run: Path, *, attempt: int = 0, plan: Plan | None = None) -> None:
         self.plan = plan or gang("chief worker evaluator")
@@ -36,11 +36,11 @@ class WatchedRun:
         self.state = self._running(attempt)
         for replica in self.plan.replicas:
             self.folder(replica.id).mkdir(parents=True)
-        self.look_takes = 0.0
+        self.check_seconds = 0.0
         self.watch = ProgressWatch(run, self.plan, lambda: str(run / "output"), self._now)
 
     def _now(self) -> float:
-        self.loop.pass_time(self.look_takes)
+        self.loop.pass_time(self.check_seconds)
         return self.loop.time()
 
     def _running(self, attempt: int) -> RunState:
@@ -55,7 +55,7 @@ class WatchedRun:
             log.write(text)
 
     def first_steps(self, *exited: ReplicaId) -> list[FirstStepTaken]:
-        """A tick, a second after the one before; or a check for exits, at once."""
+        """Return the first step found by a tick, one second later; or by a check for exits, at once."""
         if exited:
             return list(self.watch.find_first_step(self.state, exited=frozenset(exited)))
         self.loop.pass_time(1)
@@ -82,7 +82,7 @@ def _earlier(marks: bytes, seconds: float) -> bytes:
         ("train:  10%|█  | 3/30 [00:01<00:09,  3.00it/s]", 3),
     ],
 )
-def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: int | None) -> None:
+def test_a_log_line_with_a_step_is_the_first_step(tmp_path: Path, text: str, number: int | None) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, text)
     (taken,) = watched.first_steps()
@@ -91,19 +91,19 @@ def test_a_line_that_tells_of_a_step_is_one(tmp_path: Path, text: str, number: i
 
 
 @pytest.mark.parametrize("text", ["Epoch 1/2\n", "the loss is a mean\n", "resumed at step 60\n", "100%|\n", "\x1b[2J"])
-def test_what_only_sounds_like_a_step_is_none(tmp_path: Path, text: str) -> None:
+def test_a_log_line_that_only_resembles_a_step_is_not_a_step(tmp_path: Path, text: str) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(CHIEF, text)
     assert watched.first_steps() == []
 
 
-def test_what_an_evaluator_says_is_not_a_step_of_the_training(tmp_path: Path) -> None:
+def test_a_step_in_the_log_of_an_evaluator_is_not_a_step_of_the_training(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(EVALUATOR, "step 100 loss 0.3\n")
     assert watched.first_steps() == []
 
 
-def test_a_line_that_comes_in_pieces_is_read_when_it_is_whole(tmp_path: Path) -> None:
+def test_a_line_that_is_written_in_pieces_is_read_when_it_is_complete(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 5 lo")
     assert watched.first_steps() == []
@@ -111,7 +111,7 @@ def test_a_line_that_comes_in_pieces_is_read_when_it_is_whole(tmp_path: Path) ->
     assert [taken.step for taken in watched.first_steps()] == [5]
 
 
-def test_it_is_told_once_and_then_nothing_is_read(tmp_path: Path) -> None:
+def test_the_first_step_is_reported_once(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n")
     assert watched.first_steps()
@@ -120,7 +120,7 @@ def test_it_is_told_once_and_then_nothing_is_read(tmp_path: Path) -> None:
     assert watched.first_steps(CHIEF) == []
 
 
-def test_the_next_attempt_has_a_first_step_of_its_own(tmp_path: Path) -> None:
+def test_the_first_step_of_the_next_attempt_is_reported_again(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n")
     assert watched.first_steps()
@@ -143,7 +143,7 @@ def test_a_step_that_is_found_late_has_the_time_of_its_mark(tmp_path: Path) -> N
     assert watched.loop.time() - 60.0 < taken.at_seconds < watched.loop.time() - 29.0
 
 
-def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
+def test_the_oldest_of_several_steps_is_the_first_step(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 7 loss 0.3\n")
     watched.say(CHIEF, "step 3 loss 0.3\n")
@@ -154,7 +154,7 @@ def test_the_oldest_of_several_is_the_first(tmp_path: Path) -> None:
     assert [taken.replica for taken in watched.first_steps(WORKER, CHIEF)] == [CHIEF]
 
 
-def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_reported_step_is_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = WatchedRun(tmp_path)
     monkeypatch.setenv(TRACE_DIR, str(watched.folder(WORKER)))
     write_report(12, {}, now=lambda: time.time() - 10)
@@ -164,7 +164,7 @@ def test_a_report_is_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert watched.loop.time() - 40 < taken.at_seconds < watched.loop.time() - 9
 
 
-def test_a_file_for_tensorboard_is_a_step_of_the_replica_that_wrote_it(tmp_path: Path) -> None:
+def test_a_step_in_a_file_of_tensorboard_belongs_to_the_replica_that_wrote_it(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     trace = json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n"
     (watched.folder(WORKER) / "keeper").write_text(trace)
@@ -173,21 +173,21 @@ def test_a_file_for_tensorboard_is_a_step_of_the_replica_that_wrote_it(tmp_path:
     old, new = (output / f"events.out.tfevents.{int(at)}.host.{os.getpid()}.0.v2" for at in (1e9, time.time() + 1))
     old.write_bytes((WRITTEN / "script").read_bytes())
     watched.loop.pass_time(60)
-    assert watched.first_steps() == []  # of another attempt
+    assert watched.first_steps() == []  # the file is of another attempt
     new.write_bytes((WRITTEN / "script").read_bytes())
     watched.loop.pass_time(60)
     assert [taken.replica for taken in watched.first_steps()] == [WORKER]
 
 
-def test_of_a_long_log_without_progress_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_long_log_is_read(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
     watched.say(WORKER, "step 1 loss 0.3\n" + "noise\n" * 100_000 + "step 9 loss 0.3\n")
     assert [taken.step for taken in watched.first_steps()] == [9]
 
 
-def test_before_an_end_is_judged_everything_new_is_read_however_seldom_it_is_looked(tmp_path: Path) -> None:
+def test_before_an_exit_is_judged_all_logs_are_read_even_if_the_next_check_is_not_due(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path)
-    watched.look_takes = 10.0
+    watched.check_seconds = 10.0
     assert watched.first_steps() == []
     watched.say(WORKER, "step 1 loss 0.3\n")
     assert watched.first_steps() == []

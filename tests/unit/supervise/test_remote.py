@@ -1,4 +1,4 @@
-"""The far side of a supervisor elsewhere, and which versions understand each other."""
+"""The counterpart of a follower on the machine of a remote supervisor, and the check of versions."""
 
 from __future__ import annotations
 
@@ -40,21 +40,23 @@ def changed(message: bytes, **fields: object) -> bytes:
     ],
     ids=["newer", "older"],
 )
-def test_a_command_line_that_is_not_understood_is_told_the_version_that_is_needed(
+def test_a_follower_of_an_incompatible_version_gets_an_error_with_the_version_to_install(
     run: RunFolder, versions: dict[str, object], said: str
 ) -> None:
     request = write_head(do="read", pieces=[("events.jsonl", 0, 10)])
     found = head_of(answer(run, changed(request, drumline="9.9", **versions)))
     assert said in found["error"]
-    assert (found["protocol"], found["drumline"]) == (PROTOCOL, __version__), "its own versions are told, too"
+    assert (found["protocol"], found["drumline"]) == (PROTOCOL, __version__), (
+        "the answer has the versions of its sender"
+    )
 
 
-def test_a_newer_command_line_that_speaks_this_protocol_too_is_answered(run: RunFolder) -> None:
+def test_a_newer_follower_that_supports_this_protocol_gets_an_answer(run: RunFolder) -> None:
     request = changed(write_head(do="read", pieces=[("events.jsonl", 0, 10)]), protocol=9, drumline="9.9", more=[1])
     assert head_of(answer(run, request))["found"] == [[run.journal_file.stat().st_size, 10]]
 
 
-def test_a_message_or_a_request_that_is_not_known_is_answered_with_a_sentence(run: RunFolder) -> None:
+def test_an_unknown_message_and_a_request_without_a_supervisor_get_an_error(run: RunFolder) -> None:
     assert "does not know the message 'dance'" in head_of(answer(run, write_head(do="dance")))["error"]
     told = head_of(answer(run, write_head(do="request", request={"do": "stop"})))
     assert told["reply"] == {"ok": False, "message": "run 4 has no supervisor"}
@@ -68,12 +70,12 @@ def test_only_files_of_the_run_are_read(run: RunFolder, name: object) -> None:
 
 
 @pytest.mark.parametrize("pieces", [None, [["events.jsonl", -1, 5]], [["events.jsonl"]], [["a", 0, 1]] * 1000])
-def test_what_is_no_list_of_pieces_is_refused(run: RunFolder, pieces: object) -> None:
+def test_an_invalid_list_of_pieces_is_refused(run: RunFolder, pieces: object) -> None:
     assert "error" in head_of(answer(run, write_head(do="read", pieces=pieces)))
 
 
 @pytest.mark.parametrize("sent", [b"", b"\xff", b"[]\n", b"{}\n", b'{"protocol": true, "oldest": 1, "journal": 1}\n'])
-def test_what_is_no_message_is_answered_with_a_sentence(run: RunFolder, sent: bytes) -> None:
+def test_an_invalid_message_gets_an_error(run: RunFolder, sent: bytes) -> None:
     assert head_of(answer(run, sent))["error"]
     assert head_of(start(run, sent))["error"]
 
@@ -95,13 +97,13 @@ def test_other_pieces_than_were_asked_for_are_refused(found: object, rest: bytes
         read_answer("4", write_head(locked=True, found=found) + rest, PIECES)
 
 
-def test_pieces_are_cut_as_they_were_asked_for() -> None:
+def test_the_bytes_of_an_answer_are_divided_into_the_requested_pieces() -> None:
     found = read_answer("4", write_head(locked=True, found=[[9, 2], [0, 0]]) + b"ab", PIECES)
     assert [(each.size, each.data) for each in found.found] == [(9, b"ab"), (0, b"")]
     assert (found.locked, found.returning) == (True, False)
 
 
-def test_a_newer_journal_is_not_taken_for_an_empty_one() -> None:
+def test_an_answer_with_a_newer_journal_version_is_refused() -> None:
     with pytest.raises(VersionError, match=f"with version {OWN.journal + 1}"):
         read_answer("4", changed(write_head(found=[]), journal=OWN.journal + 1))
 

@@ -1,4 +1,4 @@
-"""When it is looked, what is written down of it, and that nothing of an incarnation is lost or counted twice."""
+"""When samples are taken and written, and that no time of an incarnation is lost or counted twice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MEMORY = 3 << 30
 
 
 class Measured:
-    """An engine with one replica, which started at 100 and computes half of the time; a look at it takes a while."""
+    """An engine with one replica, which started at 100 and uses half a core; a measurement takes `takes_seconds`."""
 
     def __init__(self) -> None:
         self.now = 100.0
@@ -44,8 +44,8 @@ class Measured:
         return [Usage(WORKER, 0, 0, at, 100.0, cpu_seconds, MEMORY, 8 << 30, self.gpu)]
 
 
-class Desk:
-    """A sampler, its engine, and what it has written."""
+class SampledRun:
+    """A sampler, its engine, and the samples that it has written."""
 
     def __init__(self, folder: Path, spec: str = "framework: plain") -> None:
         self.engine = Measured()
@@ -53,23 +53,23 @@ class Desk:
         self.file = folder / trace_dir(WORKER, 0) / METRICS
         self.file.parent.mkdir(parents=True, exist_ok=True)
         self.spec = spec
-        self.take_office()
+        self.restart_supervisor()
 
-    def take_office(self) -> None:
-        """Another supervisor begins."""
+    def restart_supervisor(self) -> None:
+        """Replace the sampler, as the next supervisor does."""
         plan, engine = plan_of(self.spec), cast("Session", self.engine)
         self.sampler = Sampler(self.folder, plan, engine, tick_seconds=0.25, clock=lambda: self.engine.now)
 
     def pass_seconds(self, seconds: float, *, watched: bool) -> int:
-        """Tick for so long; return how often it was looked."""
-        looks = 0
+        """Tick for these seconds; return the number of samples that were taken."""
+        taken = 0
         until = self.engine.now + seconds
         while self.engine.now < until:
             self.engine.now += 0.25
             if self.sampler.is_due(watched=watched):
-                looks += 1
+                taken += 1
                 asyncio.run(self.sampler.write(watched=watched))
-        return looks
+        return taken
 
     @property
     def samples(self) -> list[Sample]:
@@ -77,73 +77,75 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Desk:
-    return Desk(tmp_path)
+def sampled(tmp_path: Path) -> SampledRun:
+    return SampledRun(tmp_path)
 
 
-def test_usage_is_sampled_every_few_seconds_and_each_second_while_it_is_watched(desk: Desk) -> None:
-    assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
-    assert desk.pass_seconds(100, watched=True) == 100 / WATCHED_SECONDS
-    assert desk.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
+def test_usage_is_sampled_every_five_seconds_and_each_second_while_a_client_watches(sampled: SampledRun) -> None:
+    assert sampled.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
+    assert sampled.pass_seconds(100, watched=True) == 100 / WATCHED_SECONDS
+    assert sampled.pass_seconds(100, watched=False) == 100 / UNWATCHED_SECONDS
 
 
-def test_a_command_that_begins_to_watch_waits_for_no_more_than_a_second(desk: Desk) -> None:
-    desk.pass_seconds(UNWATCHED_SECONDS + 1, watched=False)
-    assert desk.pass_seconds(0.25, watched=True) == 1
+def test_a_client_that_starts_to_watch_gets_a_sample_within_a_second(sampled: SampledRun) -> None:
+    sampled.pass_seconds(UNWATCHED_SECONDS + 1, watched=False)
+    assert sampled.pass_seconds(0.25, watched=True) == 1
 
 
-def test_looks_that_take_long_are_few(desk: Desk) -> None:
-    desk.engine.takes_seconds = 0.1
-    desk.pass_seconds(1000, watched=False)
-    assert len(desk.samples) <= 1000 / 20 + 1
-    before = len(desk.samples)
-    desk.pass_seconds(100, watched=True)
-    assert len(desk.samples) - before <= 100 / 1.0
+def test_samples_that_take_long_are_less_frequent(sampled: SampledRun) -> None:
+    sampled.engine.takes_seconds = 0.1
+    sampled.pass_seconds(1000, watched=False)
+    assert len(sampled.samples) <= 1000 / 20 + 1
+    before = len(sampled.samples)
+    sampled.pass_seconds(100, watched=True)
+    assert len(sampled.samples) - before <= 100 / 1.0
 
 
-def test_samples_add_up_to_the_time_of_the_incarnation_across_supervisors(desk: Desk) -> None:
-    desk.pass_seconds(20, watched=False)
-    desk.engine.now += 500  # without a supervisor
-    desk.take_office()
-    desk.pass_seconds(7, watched=True)
-    asyncio.run(desk.sampler.write())
-    lived = desk.engine.now - 100
-    assert sum(sample.seconds for sample in desk.samples) == pytest.approx(lived)
-    assert sum(sample.cpu_seconds for sample in desk.samples) == pytest.approx(lived / 2)
-    assert {round(sample.cpu_share, 6) for sample in desk.samples} == {0.5}
-    assert max(sample.seconds for sample in desk.samples) >= 500
+def test_samples_add_up_to_the_time_of_the_incarnation_across_supervisors(sampled: SampledRun) -> None:
+    sampled.pass_seconds(20, watched=False)
+    sampled.engine.now += 500  # without a supervisor
+    sampled.restart_supervisor()
+    sampled.pass_seconds(7, watched=True)
+    asyncio.run(sampled.sampler.write())
+    lived = sampled.engine.now - 100
+    assert sum(sample.seconds for sample in sampled.samples) == pytest.approx(lived)
+    assert sum(sample.cpu_seconds for sample in sampled.samples) == pytest.approx(lived / 2)
+    assert {round(sample.cpu_share, 6) for sample in sampled.samples} == {0.5}
+    assert max(sample.seconds for sample in sampled.samples) >= 500
 
 
-def test_an_end_that_was_written_down_is_not_written_again(desk: Desk) -> None:
-    desk.pass_seconds(10, watched=False)
-    asyncio.run(desk.sampler.write())
-    known = desk.samples
-    asyncio.run(desk.sampler.write())
-    desk.take_office()
-    asyncio.run(desk.sampler.write())
-    assert desk.samples == known
+def test_the_last_sample_of_an_incarnation_is_written_once(sampled: SampledRun) -> None:
+    sampled.pass_seconds(10, watched=False)
+    asyncio.run(sampled.sampler.write())
+    known = sampled.samples
+    asyncio.run(sampled.sampler.write())
+    sampled.restart_supervisor()
+    asyncio.run(sampled.sampler.write())
+    assert sampled.samples == known
 
 
-def test_a_sample_that_could_not_be_written_is_in_the_next(desk: Desk) -> None:
-    desk.pass_seconds(5, watched=False)
-    away = desk.file.parent.rename(desk.file.parent.with_name("away"))
-    desk.pass_seconds(10, watched=False)
-    away.rename(desk.file.parent)
-    desk.pass_seconds(5, watched=False)
-    assert [sample.seconds for sample in desk.samples] == [4.0, 15.0]
+def test_the_time_of_a_sample_that_could_not_be_written_is_in_the_next_sample(sampled: SampledRun) -> None:
+    sampled.pass_seconds(5, watched=False)
+    away = sampled.file.parent.rename(sampled.file.parent.with_name("away"))
+    sampled.pass_seconds(10, watched=False)
+    away.rename(sampled.file.parent)
+    sampled.pass_seconds(5, watched=False)
+    assert [sample.seconds for sample in sampled.samples] == [4.0, 15.0]
 
 
-def test_what_a_child_took_with_it_makes_no_number_negative_and_what_follows_is_counted(desk: Desk) -> None:
+def test_a_total_cpu_time_that_decreases_gives_no_negative_sample(sampled: SampledRun) -> None:
     for cpu_seconds in (10.0, 4.0, 6.0):
-        desk.engine.cpu_seconds = cpu_seconds
-        desk.pass_seconds(5, watched=False)
-    assert [sample.cpu_seconds for sample in desk.samples] == [10.0, 0.0, 2.0]
+        sampled.engine.cpu_seconds = cpu_seconds
+        sampled.pass_seconds(5, watched=False)
+    assert [sample.cpu_seconds for sample in sampled.samples] == [10.0, 0.0, 2.0]
 
 
-def test_the_total_is_the_limit_or_the_machines(tmp_path: Path, desk: Desk) -> None:
-    asyncio.run(desk.sampler.write())
-    assert desk.samples[-1].memory_total_bytes == 8 << 30
-    limited = Desk(tmp_path / "limited", "framework: plain\nresources: {memory: 2GiB}")
+def test_the_total_memory_is_the_limit_of_the_replica_or_the_memory_of_the_machine(
+    tmp_path: Path, sampled: SampledRun
+) -> None:
+    asyncio.run(sampled.sampler.write())
+    assert sampled.samples[-1].memory_total_bytes == 8 << 30
+    limited = SampledRun(tmp_path / "limited", "framework: plain\nresources: {memory: 2GiB}")
     limited.engine.gpu = GpuUsage(0.5, 1, 2, 3, is_whole=True)
     asyncio.run(limited.sampler.write())
     (sample,) = limited.samples
@@ -152,7 +154,7 @@ def test_the_total_is_the_limit_or_the_machines(tmp_path: Path, desk: Desk) -> N
     assert (sample.gpu_devices, sample.gpu_is_whole) == (3, True)
 
 
-def test_between_exact_looks_memory_is_estimated_by_how_it_was_shared() -> None:
+def test_between_exact_measurements_memory_is_estimated_from_the_last_shared_part() -> None:
     share = """
 import os, sys
 data = bytearray(os.urandom(1 << 20) * 40)
@@ -185,11 +187,11 @@ sys.stdin.read()
     loop.close()
 
 
-def test_a_missing_process_is_not_measured_and_an_ended_one_is_known_by_its_trace() -> None:
+def test_a_missing_process_is_not_measured_and_the_usage_of_an_ended_one_is_read_from_its_trace() -> None:
     meter = UsageSampler(SteppedLoop())
     incarnation = Incarnation(WORKER, 0)
     assert list(meter.measure({incarnation: 2**22 + 1}, watched=True)) == []
-    assert ended_usage(incarnation, Trace(keeper=1)) is None  # it never became a process
+    assert ended_usage(incarnation, Trace(keeper=1)) is None  # the replica never had a process
     usage = ended_usage(incarnation, Trace(ticks=100, at_seconds=3.5, cpu_seconds=0.25))
     assert usage
     assert (usage.at_seconds, usage.cpu_seconds, usage.memory_bytes) == (3.5, 0.25, None)

@@ -1,4 +1,4 @@
-"""The stall watch over a fake run: minutes pass at once."""
+"""The stall watch of a run on the fake engine, with simulated time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def steps(*times: float) -> tuple[LogLine, ...]:
 
 
 class WatchedRun:
-    """A fake run with watched steps, and what is reported of it."""
+    """A run on the fake engine with watched steps, and the events that are reported."""
 
     def __init__(self, folder: Path, *acts: FakeBehavior, steps_seconds: float | None = None) -> None:
         self.loop = SimulatedTimeLoop()
@@ -45,22 +45,22 @@ class WatchedRun:
         timeouts = plan.timeouts.replace(steps_seconds=steps_seconds)
         self.plan = plan.replace(replicas=tuple(replicas), timeouts=timeouts)
         self.session = open_fake(folder, self.loop, FakeSession)
-        self.told = read_events(self.session, self.loop)
+        self.reported = read_events(self.session, self.loop)
         placement = self.loop.wait(self.session.place(self.plan)).places
         self.loop.wait(self.session.start(bind(self.plan, placement)))
         addresses = tuple(place.address for place in placement.values())
-        events = [RunAccepted(), AttemptPlaced(0, addresses), *self.told, FirstStepTaken(0, FIRST, 1, 0.0)]
+        events = [RunAccepted(), AttemptPlaced(0, addresses), *self.reported, FirstStepTaken(0, FIRST, 1, 0.0)]
         self.state = fold(self.plan, events)
         output = str(folder / "output")
         self._watch = StallWatch(
-            folder, self.plan, self.session, self._tell, lambda: output, self.loop.time, self.loop.create_task
+            folder, self.plan, self.session, self._report, lambda: output, self.loop.time, self.loop.create_task
         )
         self._marker = Marker()
-        self.told.clear()
+        self.reported.clear()
         self._tick()
 
-    def _tell(self, event: Event) -> None:
-        self.told.append(event)
+    def _report(self, event: Event) -> None:
+        self.reported.append(event)
         self.state, _ = step(self.plan, self.state, event)
 
     def _tick(self) -> None:
@@ -68,13 +68,13 @@ class WatchedRun:
         self.loop.call_later(0.25, self._tick)
 
     def passes(self, seconds: float) -> list[Event]:
-        """Return what is told within so long."""
-        self.told.clear()
+        """Let these seconds pass; return the events about steps that were reported meanwhile."""
+        self.reported.clear()
         self.loop.pass_time(seconds)
-        return [event for event in self.told if isinstance(event, StepsStalled | StepsResumed | GangHung)]
+        return [event for event in self.reported if isinstance(event, StepsStalled | StepsResumed | GangHung)]
 
 
-def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_differs_is_named(tmp_path: Path) -> None:
+def test_a_run_without_further_steps_is_reported_once_as_stalled_with_the_blocking_replica(tmp_path: Path) -> None:
     spins = FakeBehavior(exit=None, lines=steps(*range(30)), stacks=SPINS)
     watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(30)), stacks=WAITS), spins)
     assert watched.passes(80) == []
@@ -85,12 +85,12 @@ def test_a_run_that_stops_to_take_steps_is_stalled_once_and_the_replica_that_dif
     assert "spin (train.py:31)" in stalled.message
 
 
-def test_a_long_evaluation_is_no_stall_if_there_was_one_before(tmp_path: Path) -> None:
+def test_a_long_evaluation_is_no_stall_if_an_earlier_one_took_long_too(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(0, 1, 2, 42, 43, 44, 344)))
     assert watched.passes(400) == []
 
 
-def test_a_stalled_run_that_takes_a_step_is_stalled_no_more(tmp_path: Path) -> None:
+def test_a_stalled_run_that_takes_a_step_is_no_longer_stalled(tmp_path: Path) -> None:
     watched = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10), 200)))
     stalled, resumed = watched.passes(210)
     assert isinstance(stalled, StepsStalled)
@@ -110,7 +110,7 @@ def test_a_run_hangs_if_its_spec_limits_the_time_without_a_step(tmp_path: Path) 
 
 
 def write_trace(folder: Path) -> Path:
-    """Let the first worker be this process, since long ago; return the folder of its traces."""
+    """Write a trace in which the first worker is this process and started long ago; return its folder."""
     traces = folder / trace_dir(FIRST, 0)
     traces.mkdir(parents=True, exist_ok=True)
     (traces / TRACE).write_text(json.dumps({"keeper": 1}) + "\n" + json.dumps({"pid": os.getpid(), "ticks": 7}) + "\n")
@@ -119,7 +119,7 @@ def write_trace(folder: Path) -> Path:
 
 
 def noted_steps(traces: Path) -> list[int]:
-    """Return the steps that were dated beside the log."""
+    """Return the steps that were recorded in the file beside the log."""
     return [step for _, _, step in STEP.iter_unpack((traces / STEPS).read_bytes())]
 
 
@@ -138,14 +138,16 @@ def test_steps_that_are_only_in_files_of_tensorboard_may_be_two_minutes_late(tmp
     assert [type(event) for event in watched.passes(10)] == [StepsResumed]
 
 
-def test_a_limit_of_the_spec_waits_for_what_tensorboards_writers_keep_back(tmp_path: Path) -> None:
+def test_the_steps_timeout_is_extended_by_the_buffering_of_tensorboards_writers(tmp_path: Path) -> None:
     watched, _ = WatchedRun(tmp_path, FakeBehavior(exit=None), steps_seconds=20.0), write_trace(tmp_path)
     write_scalars(tmp_path / "output", "loss", [0.5] * 3)
     assert watched.passes(130) == []
     assert isinstance(watched.passes(20)[0], GangHung)
 
 
-def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reported_steps_are_watched_and_recorded_with_their_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     watched, traces = WatchedRun(tmp_path, FakeBehavior(exit=None)), write_trace(tmp_path)
     monkeypatch.setenv(TRACE_DIR, str(traces))
     for number in range(1, 6):
@@ -156,7 +158,7 @@ def test_steps_that_a_script_reports_are_watched_and_dated(tmp_path: Path, monke
     assert (stalled.step, noted_steps(traces)) == (5, [1, 2, 3, 4, 5])
 
 
-def test_what_a_log_names_is_dated_by_its_marks_alone(tmp_path: Path) -> None:
+def test_the_times_of_steps_in_a_log_are_not_recorded_separately(tmp_path: Path) -> None:
     watched, traces = WatchedRun(tmp_path, FakeBehavior(exit=None, lines=steps(*range(10)))), write_trace(tmp_path)
     watched.passes(20)
     assert not (traces / STEPS).exists()

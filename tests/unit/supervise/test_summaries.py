@@ -1,4 +1,4 @@
-"""The scout: it looks seldom, more seldom with time, and no more once there is something."""
+"""The detector of summaries checks at increasing intervals, and stops when it has found some."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from scaffold.summaries import write_scalars
 
 
 class WatchedRun:
-    """A watcher with a clock of its own, and when it looked."""
+    """A detector with simulated time, the times of its checks, and the events that it has reported."""
 
     def __init__(self, folder: str | None) -> None:
         self.loop = SimulatedTimeLoop()
         self.folder = folder
-        self.looks: list[float] = []
-        self.told: list[Event] = []
-        SummaryDetector(self.loop, self._asks, self.told.append).check()
+        self.checks: list[float] = []
+        self.reported: list[Event] = []
+        SummaryDetector(self.loop, self._check, self.reported.append).check()
 
-    def _asks(self) -> str | None:
-        self.looks.append(self.loop.time())
+    def _check(self) -> str | None:
+        self.checks.append(self.loop.time())
         return self.folder
 
 
-def test_it_looks_every_other_second_and_later_twice_a_minute(tmp_path: Path) -> None:
+def test_the_folder_is_checked_every_two_seconds_and_later_every_thirty_seconds(tmp_path: Path) -> None:
     watched = WatchedRun(str(tmp_path))
     watched.loop.pass_time(21)
-    assert len(watched.looks) == 11
+    assert len(watched.checks) == 11
     watched.loop.pass_time(3600)
-    before = len(watched.looks)
+    before = len(watched.checks)
     watched.loop.pass_time(3600)
-    assert len(watched.looks) - before == 120
-    assert watched.told == []
+    assert len(watched.checks) - before == 120
+    assert watched.reported == []
 
 
-def test_it_tells_once_and_looks_no_more(tmp_path: Path) -> None:
+def test_summaries_are_reported_once_and_end_the_checks(tmp_path: Path) -> None:
     watched = WatchedRun(str(tmp_path))
     watched.loop.pass_time(5)
     write_scalars(tmp_path / "summaries", "loss", [1.0])
     watched.loop.pass_time(2)
-    looks = len(watched.looks)
+    checks = len(watched.checks)
     watched.loop.pass_time(3600)
-    assert watched.told == [SummariesFound()]
-    assert len(watched.looks) == looks
+    assert watched.reported == [SummariesFound()]
+    assert len(watched.checks) == checks
 
 
-def test_where_there_is_no_folder_yet_it_waits_for_one(tmp_path: Path) -> None:
+def test_checks_continue_until_there_is_a_folder(tmp_path: Path) -> None:
     watched = WatchedRun("")
     watched.loop.pass_time(5)
     write_scalars(tmp_path, "loss", [1.0])
     watched.folder = str(tmp_path)
     watched.loop.pass_time(2)
-    assert watched.told == [SummariesFound()]
+    assert watched.reported == [SummariesFound()]
 
 
-def test_it_exits_when_no_request_comes_any_more(tmp_path: Path) -> None:
+def test_checks_end_when_there_is_no_folder_to_check_any_more(tmp_path: Path) -> None:
     watched = WatchedRun(str(tmp_path))
     watched.folder = None
     watched.loop.pass_time(5)
-    looks = len(watched.looks)
+    checks = len(watched.checks)
     watched.loop.pass_time(3600)
-    assert watched.told == []
-    assert len(watched.looks) == looks
+    assert watched.reported == []
+    assert len(watched.checks) == checks

@@ -1,4 +1,4 @@
-"""A supervisor with a slow engine: nothing else waits for it."""
+"""A supervisor with a slow engine records events and stops the run without waiting for the engine."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ class SlowSession(FakeSession):
     started = 0
 
     async def place(self, plan: Plan, *, attempt: int = 0, keep: Sequence[str] = ()) -> Placed:
-        """Answer late."""
+        """Place the plan after a delay."""
         await asyncio.sleep(SLOW_SECONDS)
         return await super().place(plan, attempt=attempt, keep=keep)
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Begin late."""
+        """Start the launches after a delay."""
         await asyncio.sleep(SLOW_SECONDS)
         self.started += 1
         await super().start(launches)
 
 
 class Trial:
-    """A run on slow hosts, in a time of its own."""
+    """A run on slow hosts, with simulated time."""
 
     def __init__(self, folder: Path) -> None:
         plan = gang("worker*2")
@@ -57,18 +57,18 @@ class Trial:
 
     @property
     def events(self) -> list[Event]:
-        """The journal."""
+        """Return the events in the journal."""
         return [record.event for record in read_journal(self.path, self.supervisor.plan)]
 
     def stop(self) -> float:
-        """Ask for the end; return how long it took."""
+        """Request a stop; return the seconds until the run was over."""
         asked = self.loop.time()
         self.supervisor.take(StopRequested(at_seconds=asked))
         self.loop.run_until_complete(self.running)
         return self.loop.time() - asked
 
 
-def test_what_happens_while_hosts_are_asked_for_places_is_written_down_at_once(tmp_path: Path) -> None:
+def test_an_event_during_a_slow_placement_is_recorded_at_once(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.loop.pass_time(1)
     said = EngineWarned(0, "said meanwhile")
@@ -81,7 +81,7 @@ def test_what_happens_while_hosts_are_asked_for_places_is_written_down_at_once(t
     trial.stop()
 
 
-def test_a_run_on_hosts_that_take_half_a_minute_to_place_it_ends_at_once(tmp_path: Path) -> None:
+def test_a_stop_during_a_slow_placement_ends_the_run_at_once(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.loop.pass_time(1)
     assert trial.stop() < 1
@@ -89,7 +89,7 @@ def test_a_run_on_hosts_that_take_half_a_minute_to_place_it_ends_at_once(tmp_pat
     assert trial.session.started == 0
 
 
-def test_a_run_on_hosts_that_take_half_a_minute_to_start_it_ends_at_once(tmp_path: Path) -> None:
+def test_a_stop_during_a_slow_start_ends_the_run_at_once(tmp_path: Path) -> None:
     trial = Trial(tmp_path)
     trial.loop.pass_time(SLOW_SECONDS + 1)
     assert any(isinstance(event, AttemptPlaced) for event in trial.events)

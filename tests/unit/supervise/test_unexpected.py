@@ -1,4 +1,4 @@
-"""An error that no code expects ends the run in order, and its journal says what it was."""
+"""An unexpected error ends the run in order, and is recorded in its journal."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ WORDS = "unexpected error in the supervisor: /home/log: No space left on device"
 
 
 class BrokenEngine(FakeSession):
-    """An engine that cannot start anything, and does not know why."""
+    """An engine with a start that raises an unexpected error."""
 
     async def start(self, launches: Sequence[Launch]) -> None:
-        """Raise what no engine should."""
+        """Raise an error that is not allowed for engines."""
         raise KeyError("h1")
 
 
@@ -50,7 +50,7 @@ class Trial:
         self.loop.pass_time(1)
 
     def failures(self) -> list[str]:
-        """Run to the end; return what the journal says of the engine's failures."""
+        """Run to the end; return the messages of EngineFailed in the journal."""
         self.loop.run_until_complete(self.running)
         events = [record.event for record in read_journal(self.path, self.supervisor.plan)]
         assert len([each for each in events if isinstance(each, ReplicaExited)]) == 2
@@ -96,7 +96,7 @@ def test_an_unexpected_error_of_a_start_is_recorded_and_the_run_is_stopped(
     assert 'raise KeyError("h1")' in capfd.readouterr().err
 
 
-def test_what_a_library_reports_is_printed_and_the_run_goes_on(
+def test_an_error_that_a_library_reports_is_logged_and_the_run_continues(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     trial = Trial(tmp_path)

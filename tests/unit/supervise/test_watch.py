@@ -1,4 +1,4 @@
-"""Watching: a supervisor knows how long it is watched, and a command knows when there is something to see."""
+"""Watching: a supervisor is watched while a connection is open, and a command waits for new samples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scaffold.loops import SteppedLoop
 
 
 class ServedControlSocket:
-    """A supervisor's socket, and what it was asked."""
+    """A supervisor's control socket, and the stop requests that it has received."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -45,7 +45,7 @@ def servers(tmp_path: Path) -> Iterator[list[ServedControlSocket]]:
         server.close()
 
 
-def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(servers: list[ServedControlSocket]) -> None:
+def test_a_supervisor_is_watched_as_long_as_a_connection_is_open(servers: list[ServedControlSocket]) -> None:
     server, _ = servers
     assert not server.control.is_watched
     one, other = Watch(), Watch()
@@ -53,7 +53,7 @@ def test_a_supervisor_is_watched_for_as_long_as_a_connection_is_open(servers: li
     other.follow([server.path])
     server.turn_until_watched(watched=True)
     one.close()
-    other.follow([])  # it looks at others now
+    other.follow([])  # it watches no run any more
     server.turn_until_watched(watched=False)
     assert not server.asked
 
@@ -69,7 +69,7 @@ def test_a_watching_command_waits_until_all_runs_were_sampled(servers: list[Serv
     watch.close()
 
 
-def test_a_supervisor_that_exits_keeps_no_command_waiting(servers: list[ServedControlSocket]) -> None:
+def test_a_command_does_not_wait_for_a_supervisor_that_has_exited(servers: list[ServedControlSocket]) -> None:
     first, second = servers
     watch = Watch()
     watch.follow([server.path for server in servers])
@@ -85,7 +85,7 @@ def test_a_supervisor_that_exits_keeps_no_command_waiting(servers: list[ServedCo
     assert not watch.is_answered
 
 
-def test_a_client_that_does_not_read_keeps_no_supervisor_waiting(servers: list[ServedControlSocket]) -> None:
+def test_a_supervisor_does_not_wait_for_a_client_that_does_not_read(servers: list[ServedControlSocket]) -> None:
     server, _ = servers
     watch = Watch()
     watch.follow([server.path])
@@ -110,7 +110,9 @@ def test_a_run_can_be_ended_while_it_is_watched(servers: list[ServedControlSocke
     watch.close()
 
 
-def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(servers: list[ServedControlSocket]) -> None:
+def test_clients_beyond_the_limit_of_connections_are_served_when_others_have_left(
+    servers: list[ServedControlSocket],
+) -> None:
     server, _ = servers
     silent = [connection for _ in range(300) if (connection := connect_at_once(server))]
     asker = connect_at_once(server)
@@ -125,7 +127,7 @@ def test_more_clients_than_a_supervisor_takes_wait_for_their_turn(servers: list[
 
 
 def connect_at_once(server: ServedControlSocket) -> socket.socket:
-    """A connection, with the supervisor taking those that wait as long as it takes any."""
+    """Let the supervisor accept waiting connections, and return a new one."""
     server.loop.turn()
     connection = connect(server.path)
     assert connection

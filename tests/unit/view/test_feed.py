@@ -1,4 +1,4 @@
-"""What happens to a run, in its order."""
+"""The order of the items of a feed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from drumline.view.feed import Feed, Lines
 from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, moments, write_run
 
 
-def test_what_the_journal_has_stays_in_its_order_though_a_host_says_that_it_was_earlier(tmp_path: Path) -> None:
+def test_entries_of_the_journal_keep_their_order_even_if_a_host_reports_an_earlier_time(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     before = Moment(NOON + 9, started.since_boot - 1, started.boot)  # by the clock of the host
     history: list[tuple[Moment, Event]] = [

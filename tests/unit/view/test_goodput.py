@@ -1,4 +1,4 @@
-"""Where the time of a run went, from what lies in its folder."""
+"""The goodput of a run, computed from the files in its folder."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def at(seconds: float) -> Moment:
 
 
 def history(*, until: float | None = 40) -> list[tuple[Moment, Event]]:
-    """Falls at 20, is placed anew at 22, and ends at 40."""
+    """Return the events of a run that fails at 20 s, is placed again at 22 s, and ends at `until`."""
     events: list[tuple[Moment, Event]] = [
         (at(0), RunAccepted()),
         (at(0), AttemptPlaced(0, ("127.0.0.1:20000",))),
@@ -52,7 +52,7 @@ def history(*, until: float | None = 40) -> list[tuple[Moment, Event]]:
 
 
 def write_log(folder: RunFolder, attempt: int, lines: list[tuple[float, str]], *, exact: bool = True) -> Path:
-    """Write a log, each line with the mark that says by when it was there."""
+    """Write a log with a mark for each line, which has the time of the line."""
     traces = folder.path / f"attempts/{attempt}/worker.0"
     traces.mkdir(parents=True, exist_ok=True)
     text, marks = b"", b""
@@ -74,7 +74,7 @@ def goodput_of(folder: RunFolder, now: float = 100.0) -> Goodput:
     return goodput
 
 
-def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None:
+def test_steps_in_logs_divide_the_time_into_productive_and_recomputed(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     write_log(folder, 0, [(1.5, "loading"), *steps(1, 15, 4)])
     write_log(folder, 1, [(23.5, "loading"), *steps(11, 20, 26)])
@@ -85,7 +85,7 @@ def test_steps_in_logs_say_what_was_new_and_what_was_not(tmp_path: Path) -> None
     assert (goodput.recomputed_steps, goodput.restarts) == (5, (RestartCost(1, 5, None, 0),))
 
 
-def test_what_lies_between_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
+def test_the_time_between_steps_is_evaluating_saving_or_idle_according_to_the_log(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
     write_log(folder, 0, [*steps(1, 10, 4), (19, "Evaluating on the test set"), *steps(11, 20, 23)])
     goodput = goodput_of(folder, 33.0)
@@ -130,13 +130,13 @@ def test_a_log_of_many_megabytes_is_read_only_as_far_as_needed(tmp_path: Path) -
     assert goodput_of(folder).recomputed_seconds is None
 
 
-def test_steps_without_a_known_time_tell_nothing(tmp_path: Path) -> None:
+def test_with_unknown_times_of_steps_the_productive_time_is_unknown(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     write_log(folder, 0, steps(1, 15, 4), exact=False)
     assert goodput_of(folder).productive_seconds is None
 
 
-def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
+def test_the_time_of_a_running_run_is_accounted_for_up_to_now(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(until=None), spec=RESTARTED)
     write_log(folder, 0, steps(1, 15, 4))
     write_log(folder, 1, steps(11, 13, 26))
@@ -145,7 +145,9 @@ def test_a_run_that_goes_on_is_accounted_for_up_to_now(tmp_path: Path) -> None:
     assert (goodput.recomputed_steps, goodput.restarts) == (3, (RestartCost(1, 5, None, 0),))
 
 
-def test_a_report_tells_the_same_of_a_short_incarnation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reports_of_a_short_incarnation_have_its_first_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = write_run(tmp_path, 4, history()[:3])
     traces = write_log(folder, 0, [(2, "nothing that counts")])
     monkeypatch.setenv(runtime.TRACE_DIR, str(traces))
@@ -154,13 +156,13 @@ def test_a_report_tells_the_same_of_a_short_incarnation(tmp_path: Path, monkeypa
     goodput = goodput_of(folder, 30.0)
     assert (goodput.starting_seconds, goodput.productive_seconds) == (5, 25)
     write_report(90, {}, now=lambda: NOON + 94)
-    assert goodput_of(folder, 95.0).productive_seconds is None  # its first step is no more to be had
+    assert goodput_of(folder, 95.0).productive_seconds is None  # the report does not have its first step any more
     append(folder, [(at(5.5), FirstStepTaken(0, WORKER, 1, 505.0))])
     goodput = goodput_of(folder, 95.0)
     assert (goodput.starting_seconds, goodput.productive_seconds) == (5, 90)
 
 
-def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_be_read(tmp_path: Path) -> None:
+def test_the_recorded_first_step_is_used_if_there_are_no_other_steps(tmp_path: Path) -> None:
     noticed = (at(8), FirstStepTaken(0, WORKER, None, 507.0))
     again = (at(31), FirstStepTaken(1, WORKER, 5, 530.0))
     begun = history(until=None)
@@ -180,18 +182,18 @@ def test_a_first_step_that_was_noticed_dates_a_run_that_leaves_nothing_else_to_b
     )
 
 
-def test_a_run_without_a_supervisor_has_no_incarnation_yet(tmp_path: Path) -> None:
+def test_a_run_that_never_had_a_supervisor_has_no_goodput(tmp_path: Path) -> None:
     assert run_details(write_run(tmp_path, 4), at(1)).goodput is None
 
 
 def note_steps(folder: RunFolder, attempt: int, noted: Sequence[tuple[float, int]]) -> None:
-    """Date steps beside a log, as a supervisor does for a script that reports or writes for TensorBoard."""
+    """Write the file of steps beside a log, as a supervisor does for reported steps."""
     traces = folder.path / f"attempts/{attempt}/worker.0"
     traces.mkdir(parents=True, exist_ok=True)
     (traces / "steps").write_bytes(b"".join(struct.pack(STEP_FORMAT, NOON + at, -1, step) for at, step in noted))
 
 
-def test_what_lies_between_reported_steps_is_evaluating_saving_or_idle_by_what_the_log_says(tmp_path: Path) -> None:
+def test_the_time_between_reported_steps_is_evaluating_saving_or_idle_according_to_the_log(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
     write_log(folder, 0, [(3, "training"), (16, "validation begins")])
     note_steps(
@@ -206,14 +208,14 @@ def test_what_lies_between_reported_steps_is_evaluating_saving_or_idle_by_what_t
     assert (goodput.evaluating_seconds, goodput.idle_seconds, goodput.productive_seconds) == (10, 40, 14)
 
 
-def test_steps_that_are_seen_late_and_many_at_once_explain_the_time_between(tmp_path: Path) -> None:
+def test_the_time_before_several_steps_that_were_seen_at_once_is_productive(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history()[:3], spec=RESTARTED)
     note_steps(folder, 0, [(10, 10), (20, 20), (140, 140), (260, 260), (270, 270)])
     goodput = goodput_of(folder, 275.0)
     assert (goodput.idle_seconds, goodput.productive_seconds) == (0, 265)
 
 
-def test_what_a_restart_lost_of_reported_steps_is_regained_when_they_are_reported_again(tmp_path: Path) -> None:
+def test_reported_steps_that_a_restart_has_lost_are_recomputed_when_they_are_reported_again(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, history(), spec=RESTARTED)
     note_steps(folder, 0, [(4 + number, number) for number in range(1, 16)])
     note_steps(folder, 1, [(25 + number, 10 + number) for number in range(1, 15)])
@@ -236,7 +238,7 @@ def test_the_validation_of_keras_counts_from_the_last_step_of_its_epoch(tmp_path
     for epoch, begin in ((1, 4), (2, 24)):
         draw(begin, f"Epoch {epoch}/2\n")
         for step in range(1, 11):
-            # The bar of a step is there at once; what ends its line comes with the next.
+            # The bar of a step is written at once; its line ends only when the next bar is written.
             draw(begin + step, "\b" * 40 + f"\n\x1b[1m{step}/10\x1b[0m ━━━━━━━━━━ 0s 1s/step - loss: 0.5")
         draw(begin + 20, "\b" * 40 + "\n10/10 ━━━━━━━━━━ 20s 1s/step - loss: 0.5 - val_loss: 0.4\n")
     (traces / "log").write_bytes(text)

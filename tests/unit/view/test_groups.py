@@ -1,4 +1,4 @@
-"""A plan as rows: replicas that are alike stand together."""
+"""The replicas of a plan in groups for display."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from drumline.view.groups import ReplicaGroup, count_replicas, group_replicas
 from scaffold.plans import plan_of
 
 
-def test_neighbours_that_are_alike_are_one_row() -> None:
+def test_neighbours_with_the_same_role_command_and_resources_are_one_group() -> None:
     plan = plan_of("roles: {chief: 1, worker: 3, ps: {replicas: 2, resources: {cpus: 1, memory: 1GiB, gpus: 0}}}")
     command = "python train.py"
     assert group_replicas(plan) == [
@@ -16,7 +16,7 @@ def test_neighbours_that_are_alike_are_one_row() -> None:
     ]
 
 
-def test_a_first_that_differs_has_a_row_of_its_own() -> None:
+def test_a_first_replica_with_another_command_is_a_separate_group() -> None:
     plan = plan_of("roles: {worker: {replicas: 3, first: {run: python lead.py}}}")
     assert [(row.replicas, row.size, row.command) for row in group_replicas(plan)] == [
         ("worker.0", 1, "python lead.py"),
@@ -24,7 +24,7 @@ def test_a_first_that_differs_has_a_row_of_its_own() -> None:
     ]
 
 
-def test_roles_are_counted_in_the_order_of_the_line() -> None:
+def test_roles_are_counted_in_the_order_of_the_plan() -> None:
     plan = plan_of("roles: {evaluator: 1, ps: 2, worker: 3, master: 1}")
     assert count_replicas(plan) == "1 chief, 3 workers, 2 ps and 1 evaluator"
     assert count_replicas(plan_of("")) == "1 worker"

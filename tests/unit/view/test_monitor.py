@@ -1,4 +1,4 @@
-"""What replicas use, row by row, and over time."""
+"""The resources that replicas use, now and over time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def put(folder: RunFolder, replica: object, *samples: Sample, attempt: int = 0) 
         append_sample(path, sample)
 
 
-def test_every_replica_that_runs_has_its_last_sample_and_all_together_their_sum(tmp_path: Path) -> None:
+def test_each_running_replica_has_its_last_sample_and_the_run_has_their_sum(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, two_workers(), spec=TWO_WORKERS)
     put(folder, WORKER, USED.replace(cpu_seconds=9.0), USED)
     put(folder, SECOND, USED.replace(seconds=1.0, cpu_seconds=3.0))
@@ -56,7 +56,7 @@ def test_every_replica_that_runs_has_its_last_sample_and_all_together_their_sum(
     assert monitored.total.used.memory_total_bytes == 8 * GIB  # they are on one machine
 
 
-def test_limits_add_up(tmp_path: Path) -> None:
+def test_the_memory_limits_of_replicas_are_added(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, two_workers(), spec=f"{TWO_WORKERS}\nresources: {{memory: 2GiB}}")
     put(folder, WORKER, USED.replace(memory_total_bytes=2 * GIB))
     put(folder, SECOND, USED.replace(memory_total_bytes=2 * GIB))
@@ -80,14 +80,14 @@ def test_a_replica_that_does_not_run_uses_nothing_and_comes_last(tmp_path: Path)
     ]
 
 
-def test_a_replica_can_be_looked_at_alone_and_has_no_sum(tmp_path: Path) -> None:
+def test_a_single_replica_has_no_total(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, two_workers(), spec=TWO_WORKERS)
     monitored = monitor_run(folder, Target("4", "worker", 1), NOW)
     assert [row.id for row in monitored.rows] == ["4.worker.1"]
     assert monitored.total is None
 
 
-def test_the_numbers_of_an_earlier_attempt_are_not_those_of_this_one(tmp_path: Path) -> None:
+def test_samples_of_an_earlier_attempt_are_only_in_the_history(tmp_path: Path) -> None:
     _, _, fell, again = moments()
     folder = write_run(
         tmp_path,
@@ -105,7 +105,10 @@ def test_the_numbers_of_an_earlier_attempt_are_not_those_of_this_one(tmp_path: P
     assert [row.used for row in monitor_run(folder, Target("4"), NOW).replicas] == [None, None]
     put(folder, WORKER, USED.replace(at=NOON + 90), attempt=1)
     first, second = run_use(folder, Target("4"), NOW).replicas
-    assert [sample.at for sample in first.samples] == [NOON + 50, NOON + 90]  # in the history they are one line
+    assert [sample.at for sample in first.samples] == [
+        NOON + 50,
+        NOON + 90,
+    ]  # the history has the samples of all attempts
     assert second.samples == ()
 
 
@@ -129,14 +132,14 @@ def cores(sample: Sample) -> float | None:
     return sample.cpu_share
 
 
-def test_a_mean_is_one_over_time() -> None:
+def test_a_mean_is_weighted_by_time() -> None:
     short, long = Sample(at=1.0, seconds=1.0, cpu_seconds=4.0), Sample(at=4.0, seconds=3.0, cpu_seconds=0.0)
     assert extent([short, long], cores) == Extent(0.0, 1.0, 4.0)
     assert extent([], cores) is None
     assert extent([USED], lambda sample: sample.gpu_share) is None
 
 
-def test_time_runs_in_even_steps_and_is_empty_without_samples() -> None:
+def test_a_series_has_equal_intervals_and_none_for_intervals_without_samples() -> None:
     samples = [Sample(at=1.0, seconds=1.0, cpu_seconds=2.0), Sample(at=4.0, seconds=1.0, cpu_seconds=1.0)]
     assert series(samples, cores, start=0.0, end=4.0, width=4) == [2.0, None, None, 1.0]
     assert series(samples, cores, start=0.0, end=4.0, width=2) == [2.0, 1.0]
@@ -144,7 +147,7 @@ def test_time_runs_in_even_steps_and_is_empty_without_samples() -> None:
 
 
 def seconds_up_to(most: float) -> st.SearchStrategy[float]:
-    """Seconds, as exact as a clock is."""
+    """Return a strategy for seconds with the precision of a clock."""
     return st.floats(0, most).map(lambda seconds: round(seconds, 6))
 
 
@@ -155,7 +158,7 @@ def seconds_up_to(most: float) -> st.SearchStrategy[float]:
     seconds_up_to(100),
     st.integers(1, 50),
 )
-def test_no_step_is_beyond_what_was_seen(
+def test_no_value_of_a_series_exceeds_the_maximum_of_the_samples(
     given_: list[tuple[float, float, float]], start: float, end: float, width: int
 ) -> None:
     samples = [Sample(at, seconds, cpu) for at, seconds, cpu in given_]

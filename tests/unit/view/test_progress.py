@@ -1,4 +1,4 @@
-"""How far replicas are, from what lies in their folders, and which of them are behind."""
+"""The progress of replicas, read from the files in their folders, and the stragglers among them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def steps_of(replica_progress: ReplicaProgress) -> tuple[int | None, ...]:
     return found.epoch, found.epochs, found.step, found.steps
 
 
-def test_a_bar_says_how_long_it_takes_while_it_moves(tmp_path: Path) -> None:
+def test_a_progress_bar_gives_the_remaining_time_only_while_it_is_recent(tmp_path: Path) -> None:
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
     replica_progress = read_replica_progress(tmp_path, NOON + 1)
     assert replica_progress.progress.replace(rate=None, is_latest=False) == Progress(2, 3, 32, 100, 0.31)
@@ -47,14 +47,14 @@ def test_a_bar_says_how_long_it_takes_while_it_moves(tmp_path: Path) -> None:
         assert (later.steps_eta_seconds, later.eta_seconds) == (None, None)
 
 
-def test_a_bar_drawn_for_hours_is_still_known_to_be_of_its_epoch(tmp_path: Path) -> None:
+def test_the_epoch_of_a_bar_with_very_many_states_is_found(tmp_path: Path) -> None:
     states = "".join(BAR % (step, step) for step in range(1, 999))
     write_log(tmp_path, "x" * TAIL_BYTES + f"\nEpoch 1/9\n{states}\nEpoch 2/9\n{states}")
     assert len(states.encode()) > 2 * TAIL_BYTES
     assert steps_of(read_replica_progress(tmp_path, NOON)) == (2, 9, 998, 999)
 
 
-def test_what_stands_above_is_not_taken_for_more_than_the_line_below_it(tmp_path: Path) -> None:
+def test_the_epoch_above_a_completed_bar_does_not_apply_to_the_evaluation_below_it(tmp_path: Path) -> None:
     states = "".join(BAR % (step, step) for step in range(1, 1000))
     for end in ("\n", "\r\n"):
         for more in range(TAIL_BYTES - 200, TAIL_BYTES + 200, 7):
@@ -63,7 +63,7 @@ def test_what_stands_above_is_not_taken_for_more_than_the_line_below_it(tmp_path
             assert steps_of(read_replica_progress(tmp_path, NOON)) == (None, None, 3, 3)
 
 
-def test_of_a_line_that_is_too_long_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_line_that_is_too_long_is_read(tmp_path: Path) -> None:
     states = "".join(BAR % (step, step) for step in range(1, 999))
     write_log(tmp_path, "Epoch 2/9\n" + states * (LONGEST_BAR // len(states) + 2))
     assert steps_of(read_replica_progress(tmp_path, NOON)) == (None, None, 998, 999)
@@ -78,7 +78,7 @@ def test_a_tail_is_the_end_of_the_log(tmp_path: Path, size: int) -> None:
     assert text.encode().endswith(tail[-size // 2 :])
 
 
-def test_a_report_is_believed_before_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_takes_precedence_over_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     write_log(tmp_path, "Epoch 2/3\n32/100 ━━━━ 3s 500ms/step - loss: 0.31\n")
     runtime.report(step=132)
@@ -91,14 +91,14 @@ def test_a_report_is_believed_before_the_log(tmp_path: Path, monkeypatch: pytest
     assert not found.is_global
 
 
-def test_a_report_is_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_can_be_read_from_a_report_without_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     runtime.report(step=7, loss=float("inf"))
     assert read_replica_progress(tmp_path, NOON).progress == Progress(step=7, loss=float("inf"), is_latest=True)
 
 
 def write_lines(folder: Path, lines: list[str], *, every: float, exact: bool = True) -> float:
-    """Write lines as a supervisor sees them come, one after the other; return when the last one came."""
+    """Write a log with a mark for each line, `every` seconds apart; return the time of the last line."""
     size, marks, at = 0, b"", NOON
     for number, line in enumerate(lines):
         size, at = size + len(line.encode()) + 1, NOON + number * every
@@ -108,7 +108,7 @@ def write_lines(folder: Path, lines: list[str], *, every: float, exact: bool = T
     return at
 
 
-def test_lines_without_a_time_have_the_pace_of_their_marks(tmp_path: Path) -> None:
+def test_the_pace_of_a_log_is_computed_from_its_marks(tmp_path: Path) -> None:
     lines = [f"Epoch [2/3], Step [{step}/100], Loss: 0.5" for step in range(10, 70, 10)]
     at = write_lines(tmp_path, ["loading data", *lines], every=5)
     replica_progress = read_replica_progress(tmp_path, at)
@@ -120,14 +120,14 @@ def test_lines_without_a_time_have_the_pace_of_their_marks(tmp_path: Path) -> No
     )
     later = read_replica_progress(tmp_path, at + 15)
     assert (later.steps_eta_seconds, later.eta_seconds) == (5.0, 55.0)
-    assert read_replica_progress(tmp_path, at + 30).steps_eta_seconds is None  # by then it should have been there
+    assert read_replica_progress(tmp_path, at + 30).steps_eta_seconds is None  # the remaining time is over
     for unknown in (read_replica_progress(tmp_path, at + 61), read_replica_progress(tmp_path, at, runs=False)):
         assert (unknown.pace, unknown.eta_seconds, unknown.progress) == (None, None, replica_progress.progress)
 
 
-def test_epochs_have_a_pace_too(tmp_path: Path) -> None:
+def test_the_remaining_time_is_computed_from_epochs_if_there_are_no_steps(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"epoch {epoch}/9: loss 0.5" for epoch in range(1, 5)], every=100)
-    replica_progress = read_replica_progress(tmp_path, at + 150)  # it is always as silent
+    replica_progress = read_replica_progress(tmp_path, at + 150)  # the usual time between two lines is 100 s
     assert (replica_progress.steps_per_second, replica_progress.steps_eta_seconds, replica_progress.eta_seconds) == (
         None,
         None,
@@ -135,7 +135,7 @@ def test_epochs_have_a_pace_too(tmp_path: Path) -> None:
     )
 
 
-def test_an_epoch_that_is_only_announced_has_no_pace(tmp_path: Path) -> None:
+def test_headers_of_epochs_give_no_pace(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"Epoch {epoch}/9" for epoch in range(1, 5)], every=10)
     assert read_replica_progress(tmp_path, at).eta_seconds is None
 
@@ -143,29 +143,29 @@ def test_an_epoch_that_is_only_announced_has_no_pace(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "every"),
     [
-        (["step 10/90 loss 1", "step 20/90 loss 1"], 1.0),  # too close to tell
-        (["step 20/90 loss 1", "step 10/90 loss 1"], 10.0),  # it began anew
+        (["step 10/90 loss 1", "step 20/90 loss 1"], 1.0),  # the lines are too close in time
+        (["step 20/90 loss 1", "step 10/90 loss 1"], 10.0),  # the count has restarted
         (["step 10/80 loss 1", "step 20/90 loss 1"], 10.0),
         (["epoch 1 step 10/90 loss 1", "epoch 2 step 20/90 loss 1"], 10.0),
         (["step 10/90 loss 1", "Epoch 2/3", "step 20/90 loss 1"], 10.0),
         (["step 20/90 loss 1", "step 20/90 loss 1"], 10.0),
     ],
 )
-def test_what_was_not_counted_on_has_no_pace(tmp_path: Path, lines: list[str], every: float) -> None:
+def test_steps_that_are_not_one_continuous_count_have_no_pace(tmp_path: Path, lines: list[str], every: float) -> None:
     at = write_lines(tmp_path, lines, every=every)
     replica_progress = read_replica_progress(tmp_path, at)
     assert (replica_progress.pace, replica_progress.steps_eta_seconds) == (None, None)
     assert replica_progress.progress.step is not None
 
 
-def test_unknown_times_are_no_pace(tmp_path: Path) -> None:
+def test_steps_with_unknown_times_have_no_pace(tmp_path: Path) -> None:
     at = write_lines(tmp_path, [f"step {step}/90 loss 1" for step in (10, 20, 30)], every=10, exact=False)
     assert read_replica_progress(tmp_path, at).pace is None
     (tmp_path / "marks").unlink()
     assert read_replica_progress(tmp_path, at).pace is None
 
 
-def test_lines_that_come_in_heaps_have_the_same_pace(tmp_path: Path) -> None:
+def test_lines_that_are_written_in_groups_have_the_same_pace(tmp_path: Path) -> None:
     lines = [f"step {step}/900 loss 1" for step in range(1, 31)]
     heaps = ["\n".join(lines[at : at + 10]) for at in range(0, 30, 10)]
     at = write_lines(tmp_path, heaps, every=5)
@@ -174,7 +174,7 @@ def test_lines_that_come_in_heaps_have_the_same_pace(tmp_path: Path) -> None:
     assert pace.rate == 2.0
 
 
-def test_reports_have_a_pace_and_may_name_their_totals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reports_have_a_pace_and_may_have_totals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     for step in range(1, 12):
         write_report(step, {"steps": 21}, lambda: NOON + 2 * step)  # noqa: B023
@@ -186,11 +186,11 @@ def test_reports_have_a_pace_and_may_name_their_totals(tmp_path: Path, monkeypat
         19.0,
         None,
     )
-    write_report(1, {"steps": 21}, lambda: NOON + 24)  # from the beginning, and with it the pace
+    write_report(1, {"steps": 21}, lambda: NOON + 24)  # the count restarts, and so does the pace
     assert read_replica_progress(tmp_path, NOON + 24).pace is None
 
 
-def test_the_pace_of_reports_is_that_of_the_last_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pace_of_reports_is_measured_over_the_last_minutes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRUMLINE_TRACE", str(tmp_path))
     at = NOON
     for step in range(1, 100):
@@ -212,7 +212,7 @@ def paced(rate: float, *, seconds: float = 60.0, steps: int | None = None, count
         ((paced(10), paced(6)), [1]),
         ((paced(10), paced(7.5)), []),  # noise
         ((paced(10), paced(9), paced(11), paced(2)), [3]),
-        ((paced(10), paced(2, seconds=5)), []),  # it has only begun
+        ((paced(10), paced(2, seconds=5)), []),  # the pace was measured for too short a time
         ((paced(10), paced(2, counts=3)), []),
         ((paced(10, steps=100), paced(2, steps=500)), []),  # their steps are not the same
         ((paced(10), paced(2).replace(is_reported=True)), []),
@@ -247,7 +247,7 @@ def behind(*by_replica: ReplicaProgress, role: str = "worker", age: float = 100.
         ((bar(500), bar(401)), []),  # a fifth is not well behind
         ((bar(5), bar(2)), []),  # nor are three steps
         ((bar(500), bar(510), bar(100), bar(490)), [2]),
-        ((bar(500), bar(100), bar(110)), []),  # most are there: one is ahead
+        ((bar(500), bar(100), bar(110)), []),  # the median is low: one replica is ahead
         ((bar(300),), []),
         ((), []),
         ((bar(500), bar(300, epoch=3)), []),
@@ -263,7 +263,7 @@ def test_a_replica_well_behind_the_median_is_found(
     assert behind(*by_replica) == expected
 
 
-def test_a_replica_that_was_only_silent_is_not_behind() -> None:
+def test_a_replica_without_recent_output_is_not_behind() -> None:
     assert behind(bar(500), bar(300, at=NOON + 1)) == [1]
     assert behind(bar(500), bar(300, at=NOON - 1)) == [1]
     assert behind(bar(500), bar(300, at=NOON - 30)) == []

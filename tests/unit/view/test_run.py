@@ -1,4 +1,4 @@
-"""One run in detail."""
+"""The details of one run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from drumline.view.run import ReplicaRow, run_details
 from scaffold.past_runs import NOON, NOW, SECOND, TWO_WORKERS, WORKER, append, finished, moments, running, write_run
 
 
-def two_workers_of_which_one_fails() -> list[tuple[Moment, Event]]:
+def two_workers_with_one_failure() -> list[tuple[Moment, Event]]:
     accepted, started, fell, ended = moments()
     return [
         (accepted, RunAccepted()),
@@ -43,8 +43,8 @@ def by_id(rows: tuple[ReplicaRow, ...]) -> dict[str, ReplicaRow]:
     return {str(row.id): row for row in rows}
 
 
-def test_every_replica_has_its_state_its_times_and_its_end(tmp_path: Path) -> None:
-    details = run_details(write_run(tmp_path, 4, two_workers_of_which_one_fails(), spec=TWO_WORKERS), NOW)
+def test_every_replica_has_its_phase_its_times_and_its_exit(tmp_path: Path) -> None:
+    details = run_details(write_run(tmp_path, 4, two_workers_with_one_failure(), spec=TWO_WORKERS), NOW)
     first, second = details.replicas
     assert (first.id, first.phase, first.reason, first.exit) == (WORKER, "KILLED", "PeerFailed", Exit(signal=15))
     assert (first.started_at, first.duration_seconds) == (NOON + 10, 20.0)
@@ -61,19 +61,19 @@ def test_the_chief_is_marked_under_any_name(tmp_path: Path) -> None:
     assert [row.id for row in chief.replicas if row.is_chief] == [ReplicaId("chief", 0)]
 
 
-def test_a_replica_that_runs_counts_on_and_one_that_has_not_started_counts_nothing(tmp_path: Path) -> None:
-    details = run_details(write_run(tmp_path, 4, two_workers_of_which_one_fails()[:3], spec=TWO_WORKERS), NOW)
+def test_a_running_replica_has_a_duration_until_now_and_one_that_has_not_started_has_none(tmp_path: Path) -> None:
+    details = run_details(write_run(tmp_path, 4, two_workers_with_one_failure()[:3], spec=TWO_WORKERS), NOW)
     first, second = details.replicas
     assert (first.phase, first.duration_seconds) == ("RUNNING", 90.0)
     assert (second.phase, second.started_at, second.duration_seconds) == ("STARTING", None, None)
 
 
-def test_replicas_of_a_run_that_was_only_created_are_as_far_as_it_is(tmp_path: Path) -> None:
+def test_replicas_of_a_run_that_was_only_created_have_the_phase_created(tmp_path: Path) -> None:
     details = run_details(write_run(tmp_path, 4, spec=TWO_WORKERS), NOW)
     assert [(row.phase, row.exit) for row in details.replicas] == [("CREATED", None), ("CREATED", None)]
 
 
-def test_a_replica_ended_when_its_keeper_saw_it_and_not_when_it_was_written_down(tmp_path: Path) -> None:
+def test_the_end_of_a_replica_is_the_time_of_its_keeper_and_not_the_time_of_the_record(tmp_path: Path) -> None:
     accepted, started, fell, _ = moments()
     much_later = Moment(NOON + 7200, 7700.0, "boot-a")
     history = [
@@ -84,8 +84,8 @@ def test_a_replica_ended_when_its_keeper_saw_it_and_not_when_it_was_written_down
     assert row.duration_seconds == 10.0
 
 
-@pytest.mark.parametrize("stamp", [0.0, 9999.0], ids=["before it began", "after it was written down"])
-def test_a_stamp_that_cannot_be_is_not_believed(tmp_path: Path, stamp: float) -> None:
+@pytest.mark.parametrize("stamp", [0.0, 9999.0], ids=["before its start", "after its record"])
+def test_an_impossible_time_of_an_exit_is_not_used(tmp_path: Path, stamp: float) -> None:
     accepted, started, _, ended = moments()
     history = [*running(accepted, started), (ended, ReplicaExited(WORKER, 0, 0, Exit(0), stamp))]
     (row,) = run_details(write_run(tmp_path, 4, history), NOW).replicas
@@ -100,7 +100,7 @@ def test_a_clock_set_back_gives_no_negative_duration(tmp_path: Path) -> None:
     assert (details.run.duration_seconds, details.replicas[0].duration_seconds) == (20.0, 20.0)
 
 
-def test_another_boot_in_between_gives_the_time_on_the_wall(tmp_path: Path) -> None:
+def test_after_a_reboot_durations_are_measured_with_the_wall_clock(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     rebooted = Moment(NOON + 3610, 3.0, "boot-b")
     history = [*running(accepted, started), (rebooted, ReplicaExited(WORKER, 0, 0, Exit(), 3.0))]
@@ -108,7 +108,7 @@ def test_another_boot_in_between_gives_the_time_on_the_wall(tmp_path: Path) -> N
     assert (details.run.duration_seconds, details.replicas[0].duration_seconds) == (3600.0, 3600.0)
 
 
-def test_earlier_attempts_are_told_with_their_cause_and_only_the_last_is_shown(tmp_path: Path) -> None:
+def test_earlier_attempts_are_listed_with_their_causes_and_rows_are_of_the_last_attempt(tmp_path: Path) -> None:
     accepted, started, fell, ended = moments()
     history: list[tuple[Moment, Event]] = [
         *running(accepted, started),
@@ -140,7 +140,7 @@ def test_the_revision_is_shown_where_it_is_known(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", [b"", b"{", b"[]", json.dumps({"revision": 4, "dirty": "no"}).encode()])
-def test_a_launch_that_cannot_be_read_takes_only_itself_away(tmp_path: Path, facts: bytes) -> None:
+def test_unreadable_facts_of_a_launch_hide_only_the_facts(tmp_path: Path, facts: bytes) -> None:
     folder = write_run(tmp_path, 4, finished())
     folder.facts_file.write_bytes(facts)
     details = run_details(folder, NOW)
@@ -148,7 +148,7 @@ def test_a_launch_that_cannot_be_read_takes_only_itself_away(tmp_path: Path, fac
     assert (details.revision, details.is_dirty) == (None, None)
 
 
-def test_whether_the_supervisor_is_gone_is_a_matter_of_its_lock(tmp_path: Path) -> None:
+def test_the_supervisor_is_gone_if_its_lock_is_not_held(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     folder = write_run(tmp_path, 4, running(accepted, started))
     assert run_details(folder, NOW).run.supervisor_gone
@@ -162,7 +162,7 @@ def test_whether_the_supervisor_is_gone_is_a_matter_of_its_lock(tmp_path: Path) 
     assert not run_details(folder, NOW).run.supervisor_gone
 
 
-def test_lines_of_the_journal_that_are_none_are_passed_over(tmp_path: Path) -> None:
+def test_invalid_lines_of_the_journal_are_skipped(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4, finished()[:-1])
     with folder.journal_file.open("ab") as journal:
         journal.write(b'\xff\xfe\n[1]\n"x"\n{"v": 99}\n')
@@ -170,14 +170,14 @@ def test_lines_of_the_journal_that_are_none_are_passed_over(tmp_path: Path) -> N
     assert run_details(folder, NOW).run.summary.phase == "FINISHED"
 
 
-def test_a_plan_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_a_plan_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 4)
     folder.plan_file.write_bytes(b"\xff{")
     with pytest.raises(EngineError, match="the plan of run 4 cannot be read"):
         run_details(folder, NOW)
 
 
-def test_by_name_the_rows_are_those_of_the_line(tmp_path: Path) -> None:
+def test_the_rows_have_the_order_and_the_resources_of_the_plan(tmp_path: Path) -> None:
     spec = "framework: plain\nroles: {chief: 1, worker: {replicas: 2, resources: {cpus: 2, memory: 1GiB}}, ps: 1}"
     rows = by_id(run_details(write_run(tmp_path, 4, spec=spec), NOW).replicas)
     assert list(rows) == ["chief.0", "worker.0", "worker.1", "ps.0"]
@@ -185,7 +185,7 @@ def test_by_name_the_rows_are_those_of_the_line(tmp_path: Path) -> None:
     assert rows["ps.0"].resources.cpus is None
 
 
-def test_a_run_that_takes_no_steps_says_for_how_long_and_one_that_takes_some_again_says_nothing(tmp_path: Path) -> None:
+def test_a_stalled_run_has_the_seconds_without_a_step_and_a_resumed_one_is_not_stalled(tmp_path: Path) -> None:
     began, later, *_ = moments()
     stalled = StepsStalled(0, 30, 100.0, 60.0, WORKER, "worker.0 is in spin (train.py:3)")
     history: list[tuple[Moment, Event]] = [

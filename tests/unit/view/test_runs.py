@@ -1,4 +1,4 @@
-"""Runs as rows, whatever state the index is in."""
+"""Listings of runs, with a usable and an unusable index."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def indexed(home: Path) -> set[str]:
     return use_index(home, Index.ids)
 
 
-def test_runs_come_newest_first(tmp_path: Path) -> None:
+def test_runs_are_listed_newest_first(tmp_path: Path) -> None:
     for number in (2, 10, 9):
         write_run(tmp_path, number, finished(code=number % 2))
     assert listed(recent_runs(tmp_path, NOW)) == [("10", "FINISHED"), ("9", "FAILED"), ("2", "FINISHED")]
 
 
-def test_the_second_time_they_come_from_the_index_and_are_the_same(tmp_path: Path) -> None:
+def test_a_second_listing_is_read_from_the_index_and_is_the_same(tmp_path: Path) -> None:
     for number in (1, 2, 3):
         write_run(tmp_path, number, finished())
     first = recent_runs(tmp_path, NOW)
@@ -40,7 +40,7 @@ def test_the_second_time_they_come_from_the_index_and_are_the_same(tmp_path: Pat
     assert recent_runs(tmp_path, NOW) == first
 
 
-def test_only_as_many_as_asked_for_and_whether_there_are_more(tmp_path: Path) -> None:
+def test_a_listing_has_at_most_the_limit_of_runs_and_whether_there_are_more(tmp_path: Path) -> None:
     for number in range(1, 6):
         write_run(tmp_path, number, finished())
     for _ in range(2):  # from folders, then from the index
@@ -50,7 +50,7 @@ def test_only_as_many_as_asked_for_and_whether_there_are_more(tmp_path: Path) ->
         assert (len(every.runs), every.has_more) == (5, False)
 
 
-def test_a_project_sees_its_own_runs(tmp_path: Path) -> None:
+def test_the_listing_of_a_project_has_only_its_runs(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     write_run(tmp_path, 1, finished(), directory=ours)
     write_run(tmp_path, 2, finished(), directory=theirs)
@@ -59,19 +59,19 @@ def test_a_project_sees_its_own_runs(tmp_path: Path) -> None:
         assert [run for run, _ in listed(recent_runs(tmp_path, NOW, directory=str(ours)))] == ["3", "1"]
 
 
-def test_no_home_has_no_runs_and_gets_no_index(tmp_path: Path) -> None:
+def test_a_missing_home_has_no_runs_and_is_not_created(tmp_path: Path) -> None:
     home = tmp_path / "nowhere"
     assert recent_runs(home, NOW) == Listing((), has_more=False, problems=())
     assert not home.exists()
 
 
-def test_a_home_that_cannot_be_read_is_a_sentence(tmp_path: Path) -> None:
+def test_a_home_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("not a folder")
     with pytest.raises(EngineError, match="cannot read the runs in"):
         recent_runs(tmp_path, NOW)
 
 
-def test_a_run_that_went_on_since_is_read_again(tmp_path: Path) -> None:
+def test_a_run_with_a_changed_journal_is_read_again(tmp_path: Path) -> None:
     folder = write_run(tmp_path, 1, finished()[:-1])
     assert listed(recent_runs(tmp_path, NOW)) == [("1", "RUNNING")]
     append(folder, finished()[-1:])
@@ -79,7 +79,7 @@ def test_a_run_that_went_on_since_is_read_again(tmp_path: Path) -> None:
     assert use_index(tmp_path, lambda index: [row.phase for row in index.rows()]) == ["FINISHED"]
 
 
-def test_a_run_that_was_never_recorded_is_found_among_those_that_were(tmp_path: Path) -> None:
+def test_a_run_without_a_row_is_listed_among_the_others(tmp_path: Path) -> None:
     for number in (1, 3):
         write_run(tmp_path, number, finished())
     recent_runs(tmp_path, NOW)
@@ -87,7 +87,7 @@ def test_a_run_that_was_never_recorded_is_found_among_those_that_were(tmp_path: 
     assert [run for run, _ in listed(recent_runs(tmp_path, NOW))] == ["3", "2", "1"]
 
 
-def test_a_run_without_its_folder_is_gone(tmp_path: Path) -> None:
+def test_a_run_without_a_folder_is_removed_from_the_index(tmp_path: Path) -> None:
     for number in (1, 2):
         write_run(tmp_path, number, finished())
     recent_runs(tmp_path, NOW)
@@ -96,7 +96,7 @@ def test_a_run_without_its_folder_is_gone(tmp_path: Path) -> None:
     assert indexed(tmp_path) == {"2"}
 
 
-def test_a_number_that_begins_anew_does_not_show_what_had_it_before(tmp_path: Path) -> None:
+def test_a_new_run_with_the_number_of_a_removed_run_replaces_its_row(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished(), directory=tmp_path / "before")
     recent_runs(tmp_path, NOW)
     shutil.rmtree(tmp_path / "runs")
@@ -106,14 +106,14 @@ def test_a_number_that_begins_anew_does_not_show_what_had_it_before(tmp_path: Pa
     assert listed(recent_runs(tmp_path, NOW, directory=str(tmp_path / "after"))) == [("1", "RUNNING")]
 
 
-def test_a_folder_without_a_plan_is_no_run(tmp_path: Path) -> None:
+def test_a_folder_without_a_plan_is_not_listed(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished())
     (tmp_path / "runs" / "2").mkdir()
     (tmp_path / "runs" / "notes").mkdir()
     assert listed(recent_runs(tmp_path, NOW)) == [("1", "FINISHED")]
 
 
-def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -> None:
+def test_a_run_that_cannot_be_read_is_a_problem_and_the_others_are_listed(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished())
     write_run(tmp_path, 2, finished()).plan_file.write_text("{")
     listing = recent_runs(tmp_path, NOW)
@@ -122,7 +122,7 @@ def test_a_run_that_cannot_be_read_is_named_and_hides_no_other(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("damage", [b"", b"garbage" * 999, None], ids=["empty", "garbage", "a folder"])
-def test_without_a_good_index_the_folders_are_read(tmp_path: Path, damage: bytes | None) -> None:
+def test_with_a_damaged_index_the_folders_are_read(tmp_path: Path, damage: bytes | None) -> None:
     for number in (1, 2, 3):
         write_run(tmp_path, number, finished())
     good = recent_runs(tmp_path, NOW, limit=2)
@@ -132,7 +132,7 @@ def test_without_a_good_index_the_folders_are_read(tmp_path: Path, damage: bytes
     assert recent_runs(tmp_path, NOW, limit=2) == good
 
 
-def test_a_row_that_says_something_else_than_the_journal_is_not_believed(tmp_path: Path) -> None:
+def test_a_row_that_contradicts_the_journal_is_not_used(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished(), directory="/project")
     use_index(tmp_path, lambda index: index.put([summary_of(1, phase="KILLED")]))
     assert listed(recent_runs(tmp_path, NOW)) == [("1", "FINISHED")]
@@ -153,7 +153,7 @@ def test_a_python_without_sqlite_reads_the_folders(tmp_path: Path) -> None:
     assert (done.stdout, done.stderr) == ("['FINISHED']\n", "")
 
 
-def test_a_run_that_goes_on_counts_by_the_clock_that_never_goes_back(tmp_path: Path) -> None:
+def test_the_duration_of_a_running_run_is_measured_with_the_monotonic_clock(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     write_run(tmp_path, 1, running(accepted, started))
     set_back = Moment(NOON - 86_400, started.since_boot + 60, "boot-a")
@@ -161,19 +161,19 @@ def test_a_run_that_goes_on_counts_by_the_clock_that_never_goes_back(tmp_path: P
         assert recent_runs(tmp_path, set_back).runs[0].duration_seconds == 60.0
 
 
-def test_a_run_of_another_boot_counts_by_the_clock_on_the_wall(tmp_path: Path) -> None:
+def test_the_duration_of_a_run_of_another_boot_is_measured_with_the_wall_clock(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     write_run(tmp_path, 1, running(accepted, started))
     later = Moment(started.at + 3600, 5.0, "boot-b")
     assert recent_runs(tmp_path, later).runs[0].duration_seconds == 3600.0
 
 
-def test_a_finished_run_counts_no_further(tmp_path: Path) -> None:
+def test_the_duration_of_a_finished_run_does_not_grow(tmp_path: Path) -> None:
     write_run(tmp_path, 1, finished())
     assert recent_runs(tmp_path, Moment(NOON + 9999, 9999.0, "boot-a")).runs[0].duration_seconds == 20.0
 
 
-def test_a_run_that_goes_on_without_its_lock_held_has_lost_its_supervisor(tmp_path: Path) -> None:
+def test_a_running_run_without_a_held_lock_has_lost_its_supervisor(tmp_path: Path) -> None:
     accepted, started, *_ = moments()
     folder = write_run(tmp_path, 1, running(accepted, started))
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""Which replica wrote which of TensorBoard's files."""
+"""The replica that has written each of TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from drumline.view.scalars import read_written
 WRITTEN = Path(__file__).parents[1] / "run" / "scalars"
 CHIEF, OTHER = ReplicaId("worker", 0), ReplicaId("worker", 1)
 NOW = time.time()
-DEAD = 4_000_001  # more than any machine numbers its processes to
+DEAD = 4_000_001  # no machine has a process with this pid
 
 
 def incarnation(
@@ -61,7 +61,7 @@ STEP_290 = Progress(step=290, loss=0.033, is_latest=True)
 EPOCH_3 = Progress(epoch=3, loss=0.167, is_latest=True)
 
 
-def test_a_file_belongs_to_the_replica_with_its_number(run: Path) -> None:
+def test_a_file_belongs_to_the_replica_with_the_pid_in_its_name(run: Path) -> None:
     write(run / "output", "logs", 12)
     write(run / "output", "logs/train", 11, kind="keras")
     write(run / "output", "logs/validation", 11, kind="script")  # of no training
@@ -69,7 +69,7 @@ def test_a_file_belongs_to_the_replica_with_its_number(run: Path) -> None:
     assert progress_of(run / "output", *several) == {CHIEF: EPOCH_3, OTHER: STEP_290}
 
 
-def test_a_process_that_a_replica_started_writes_for_it(run: Path) -> None:
+def test_a_file_of_a_process_that_a_replica_started_belongs_to_the_replica(run: Path) -> None:
     with subprocess.Popen(["sleep", "60"], start_new_session=False) as child:
         write(run.parent, "elsewhere", child.pid)
         mine = incarnation(run, OTHER, os.getsid(0))
@@ -78,34 +78,32 @@ def test_a_process_that_a_replica_started_writes_for_it(run: Path) -> None:
 
 
 @pytest.mark.parametrize("pid", [None, DEAD])
-def test_a_process_that_wrote_in_the_runs_own_folder_and_is_gone_wrote_for_the_chief(
-    run: Path, pid: int | None
-) -> None:
+def test_a_file_of_an_ended_process_in_the_runs_folder_belongs_to_the_chief(run: Path, pid: int | None) -> None:
     write(run / "output", "model", pid, kind="estimator")
     chief = incarnation(run, CHIEF, 11)
     assert progress_of(run / "output", (CHIEF, chief))[CHIEF].step == 4
-    write(run / "output", "model", DEAD + 1)  # and another: which is which?
+    write(run / "output", "model", DEAD + 1)  # with a second ended process, neither can be the chief for certain
     assert progress_of(run / "output", (CHIEF, chief)) == {}
 
 
-def test_a_living_process_that_is_of_no_replica_writes_for_none(run: Path) -> None:
+def test_a_file_of_a_running_process_of_no_replica_is_ignored(run: Path) -> None:
     write(run / "output", "model", os.getpid())
     assert progress_of(run / "output", (CHIEF, incarnation(run, CHIEF, DEAD))) == {}
 
 
-def test_in_a_folder_that_others_use_too_only_numbers_count(run: Path) -> None:
+def test_in_a_shared_folder_only_files_with_the_pid_of_a_replica_are_used(run: Path) -> None:
     write(run.parent / "shared", "model", DEAD)
     assert progress_of(run.parent / "shared", (CHIEF, incarnation(run, CHIEF, 11))) == {}
 
 
-def test_files_from_before_or_after_an_incarnation_belong_to_another(run: Path) -> None:
+def test_files_from_before_or_after_an_incarnation_are_ignored(run: Path) -> None:
     write(run / "output", "a", 11, at=NOW - 500)
     write(run / "output", "b", None, at=NOW - 500)
     write(run / "output", "c", 11, at=NOW)
     assert progress_of(run / "output", (CHIEF, incarnation(run, CHIEF, 11, ended=NOW - 50))) == {}
 
 
-def test_a_log_is_believed_first_and_what_it_leaves_open_is_filled(run: Path) -> None:
+def test_a_log_takes_precedence_over_files_and_files_add_a_missing_loss(run: Path) -> None:
     write(run / "output", "logs", 11)
     write(run / "output", "logs", 12)
     several = {CHIEF: incarnation(run, CHIEF, 11), OTHER: incarnation(run, OTHER, 12)}
@@ -116,7 +114,7 @@ def test_a_log_is_believed_first_and_what_it_leaves_open_is_filled(run: Path) ->
     assert plain(found[OTHER].progress) == Progress(step=7, loss=0.5)
 
 
-def test_a_look_into_a_large_folder_ends(tmp_path: Path) -> None:
+def test_the_search_for_event_files_is_limited(tmp_path: Path) -> None:
     for number in range(30):
         (tmp_path / f"a{number:02}").mkdir()
     write(tmp_path, "a00/b", 11)
@@ -125,7 +123,7 @@ def test_a_look_into_a_large_folder_ends(tmp_path: Path) -> None:
     assert find_event_files(tmp_path / "gone") == []
 
 
-def test_files_that_cannot_be_read_say_nothing(run: Path) -> None:
+def test_files_that_cannot_be_read_are_ignored(run: Path) -> None:
     write(run / "output", "logs", 11).write_bytes(b"\0" * 5000)
     broken = write(run / "output", "other", 11)
     broken.unlink()
