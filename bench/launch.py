@@ -167,7 +167,7 @@ def status() -> None:
             plan = json.loads((runs / str(number) / "plan.json").read_text())
             (runs / str(number) / "plan.json").write_text(json.dumps({**plan, "run": str(number)}))
         (folder / "home" / "index.sqlite").unlink(missing_ok=True)
-        _run([PYTHON, "-m", "drumline", "status"], folder)  # builds the index anew
+        _run([PYTHON, "-m", "drumline", "status"], folder)  # builds the index again
         commands = {
             "python -c pass": [PYTHON, "-c", "pass"],
             "drumline status": [PYTHON, "-m", "drumline", "status"],

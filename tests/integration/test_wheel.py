@@ -129,7 +129,7 @@ def install_tool(installer: str, folder: Path, wheel: Path) -> None:
         words = ["uv", "tool", "install"]
         folders = {"UV_TOOL_DIR": f"{folder}/tools", "UV_TOOL_BIN_DIR": f"{folder}/bin"}
     else:
-        words = ["pipx", "install", "--backend", "uv"]  # its other backend asks the network for a newer pip
+        words = ["pipx", "install", "--backend", "uv"]  # its other backend needs the network to look for a newer pip
         folders = {"PIPX_HOME": f"{folder}/pipx", "PIPX_BIN_DIR": f"{folder}/bin"}
     subprocess.run(
         [str(bin_dir / words[0]), *words[1:], "--python", PYTHONS[version], str(wheel)],
@@ -200,7 +200,7 @@ def test_drumline_installed_as_a_tool_runs_scripts_with_the_python_of_the_active
     assert f"prefix {tool.active} worker" in said
     (run,) = re.findall(r"^.*Run (\d+) failed", said, re.MULTILINE)
     assert json.loads(tool(f"drumline status {run} -o json")[1])["python"] == python
-    # Where it goes on, the environment is not active any more: the run keeps the Python of its launch.
+    # The environment is not active at the resume: the run keeps the Python of its launch.
     (tool.project / "pass").touch()
     code, said = tool(f"drumline resume {run}", activated=False)
     assert code == 0, said

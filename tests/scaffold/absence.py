@@ -1,8 +1,8 @@
-"""A test that fails while its machine is away says nothing of drumline: it is tried again when the machine is back.
+"""Run a failed test again if its virtual machine had lost much of its processor time meanwhile.
 
-A virtual machine loses its processors to its neighbours for seconds or minutes at a time, and then a peer misses the
-heartbeats that a framework wants, or a line that trains is taken for one that hangs: rightly so. The kernel counts what
-was taken (*steal*). Only with that evidence is a test tried again, and what it said at first is printed all the same.
+A virtual machine loses its processors to its neighbours for seconds or minutes at a time. A peer then misses the
+heartbeats of a framework, or a gang that trains seems to hang. The kernel counts the lost time (*steal*). A test is run
+again only with that evidence, and the output of its first try is printed, too.
 """
 
 from __future__ import annotations

@@ -57,18 +57,18 @@ class Project:
         return run([str(self.python), "-c", code], self.folder, self._env)
 
     @contextmanager
-    def line(self, *parameters: str) -> Iterator[RenderedGang]:
+    def gang(self, *parameters: str) -> Iterator[RenderedGang]:
         """Render the plan with ports that no other test uses; kill the gang at the end of the block."""
         with claimed_ports(8) as port:
             spec = (self.folder / "drumline.yml").read_text()
             (self.folder / "here.yml").write_text(f"{spec}\nport: {port}\n")
             options = [word for parameter in parameters for word in ("-p", parameter)]
-            script = self._rest / "line.sh"
+            script = self._rest / "gang.sh"
             script.write_text(self.drumline("render", "here.yml", *options))
             logs = self._rest / "logs"
             logs.mkdir()
-            with RenderedGang(script, logs, self._env) as line:
-                yield line
+            with RenderedGang(script, logs, self._env) as gang:
+                yield gang
 
 
 class RenderedGang:

@@ -106,7 +106,7 @@ class SimulatedRun:
         self.undelivered: list[Event] = []  # happened, and not delivered yet
         self.timers: list[TimerFired] = []
         self._watched: set[Key] = set()
-        self._waiting: int | None = None  # the attempt that waits for room
+        self._waiting: int | None = None  # the attempt that waits for resources
 
     def kill_supervisor(self) -> None:
         """End the supervisor; everything that is not in the journal is lost."""
@@ -182,7 +182,7 @@ class SimulatedRun:
             self.undelivered.append(incarnation.events()[-1])
 
     def make_room(self) -> None:
-        """Free room, as if another run had ended; a waiting run is notified."""
+        """Free resources, as if another run had ended; a waiting run is notified."""
         self.has_room = True
         if self._waiting is not None:
             # An engine reports these two in order; if the delay is not delivered yet, the run need not wait.

@@ -9,7 +9,7 @@ import pytest
 from scaffold.environments import find_python
 
 
-# TensorFlow's has tensorflow-cpu in the place of tensorflow, which tf-keras asks for.
+# The environment of TensorFlow is left out: it has tensorflow-cpu instead of tensorflow, which tf-keras requires.
 @pytest.mark.parametrize("environment", ["torch", "jax", "tensorboard"])
 def test_constraints_contain_every_required_package(environment: str) -> None:
     argv = [str(find_python(environment)), "-m", "pip", "--disable-pip-version-check", "check"]

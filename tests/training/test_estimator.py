@@ -21,7 +21,7 @@ from training.examples import open_workspace, said, train_to_the_end
 
 STEPS = 48  # of each process: 1152 rows in batches of 32, four times, by three processes
 TRAINING = ("chief.0", "worker.0", "worker.1")
-LINE = (*TRAINING, "ps.0", "ps.1")
+ALL_REPLICAS = (*TRAINING, "ps.0", "ps.1")
 
 # Train as the example does, and print at the end which rows each step used.
 WATCHED = """
@@ -87,7 +87,7 @@ def test_an_estimator_trains_on_a_master_and_two_workers_and_its_model_writes_ti
 ) -> None:
     trained = train(workspace)
     check_rows_and_steps(trained)
-    check_line(trained)
+    check_exits(trained)
 
     # One process with the same data and as many steps, which then loads the model that the gang has saved.
     (path,) = (trained.path / "output" / "saved_model").iterdir()
@@ -136,12 +136,12 @@ def check_rows_and_steps(trained: Run) -> None:
     assert f"took {STEPS} steps of its own; step {3 * STEPS} of all" in said(trained, "chief.0")
 
 
-def check_line(trained: Run) -> None:
+def check_exits(trained: Run) -> None:
     """Check that both ps held variables and were stopped at the end, and that all other replicas exited with 0."""
     graph = (trained.path / "output" / "checkpoint" / "graph.pbtxt").read_text()
     handles = [node for node in graph.split("\nnode {") if 'op: "VarHandleOp"' in node]
     assert {device for node in handles for device in re.findall(r'device: "/job:ps/task:(\d)"', node)} == {"0", "1"}
-    for replica in LINE:
+    for replica in ALL_REPLICAS:
         assert trained.replica_phase(replica) is Phase.FINISHED
     assert [trained.exit(replica).code for replica in TRAINING] == [0, 0, 0]
     assert [trained.exit(replica).signal for replica in ("ps.0", "ps.1")] == [15, 15]

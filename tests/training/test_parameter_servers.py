@@ -21,7 +21,7 @@ from training.loopback import serving
 SERVERS = ("worker.0", "worker.1", "ps.0", "ps.1")
 
 # The example with three incarnations of the chief. In the first it is alone (`python parameter_server.py`), killed in
-# its second epoch. In the second it has its workers, which say what rows they get; one of them is killed after the
+# its second epoch. In the second it has its workers, which print their rows; one of them is killed after the
 # third epoch, and a ps in the fourth. When the chief is done, it waits for the evaluator, which loads the model and
 # then trains alone, from the chief's last checkpoint.
 STAGED = """
@@ -156,8 +156,8 @@ def test_the_parameter_server_example_learns_also_when_replicas_fail(workspace: 
     assert losses(chief)[2] < losses(alone)[1]
     assert losses(chief)[3] < losses(chief)[2]
 
-    # A worker that was killed rejoins, and takes part: what it had done in that epoch is done again. When a ps is
-    # killed, all but the evaluator go on after the epoch that was saved before.
+    # A killed worker is restarted and takes part again: its steps of that epoch are repeated. When a ps is
+    # killed, all replicas except the evaluator continue after the last saved epoch.
     assert "resumed after epoch 3\n" in third
     assert list(losses(third)) == [4, 5, 6]
     assert losses(third)[6] < losses(chief)[3]

@@ -55,10 +55,10 @@ def make_project(workspace: Workspace, tmp_path: Path) -> Callable[[str, str], P
 
 def train_by_hand(project: Project, *parameters: str) -> dict[str, str]:
     """Train with two workers that are started by hand from the rendered script; return the output of each."""
-    with project.line(*parameters) as line:
-        line.start(*WORKERS)
-        line.finish(*WORKERS)
-    return {replica: line.output(replica) for replica in WORKERS}
+    with project.gang(*parameters) as gang:
+        gang.start(*WORKERS)
+        gang.finish(*WORKERS)
+    return {replica: gang.output(replica) for replica in WORKERS}
 
 
 def start(workspace: Workspace, project: Project, *parameters: str) -> Run:
@@ -110,17 +110,17 @@ def test_two_workers_of_a_template_train_together_and_continue_from_their_checkp
 ) -> None:
     project = make_project(template, environment)
     # The rendered script is run by hand once for each framework.
-    line = train(workspace, project) if template == "custom-loop" else train_by_hand(project)
-    first = line["worker.0"]
+    outputs = train(workspace, project) if template == "custom-loop" else train_by_hand(project)
+    first = outputs["worker.0"]
     assert list(losses(first)) == [1, 2, 3, 4]
     assert is_falling(losses(first))
-    assert losses(line["worker.1"]) == losses(first)
-    assert accuracies(line["worker.1"]) == accuracies(first)
+    assert losses(outputs["worker.1"]) == losses(first)
+    assert accuracies(outputs["worker.1"]) == accuracies(first)
     # Only worker 0 writes output.
     everything = (path.name for path in tmp_path.rglob("*") if path.name != "attempts")
     assert [name for name in everything if "temp" in name or "partial" in name] == []
     assert "saved" in first
-    assert "saved" not in line["worker.1"]
+    assert "saved" not in outputs["worker.1"]
 
     alone = project.run_alone(read_model)
     assert losses(first) == pytest.approx(losses(alone), rel=1e-3)
@@ -130,13 +130,13 @@ def test_two_workers_of_a_template_train_together_and_continue_from_their_checkp
     if template == "torch":
         script = project.folder / "train.py"
         script.write_text(script.read_text() + LIST_THREADS)
-    line = train(workspace, project, "epochs=5")
-    second = losses(line["worker.0"])
+    outputs = train(workspace, project, "epochs=5")
+    second = losses(outputs["worker.0"])
     assert list(second) == [5]
-    assert losses(line["worker.1"]) == second
+    assert losses(outputs["worker.1"]) == second
     assert second[5] < losses(first)[3]
     if template == "torch":  # a thread of gloo that frees a tensor while Python ends can abort the process
-        assert ["gloo" in output.split("threads left: ")[1] for output in line.values()] == [False, False]
+        assert ["gloo" in output.split("threads left: ")[1] for output in outputs.values()] == [False, False]
 
 
 def test_killed_workers_continue_from_the_last_saved_epoch(
@@ -150,26 +150,26 @@ def test_killed_workers_continue_from_the_last_saved_epoch(
     run.wait_for(Phase.FAILED, GANG_SECONDS)
     done = max(losses(said(run, "worker.0")))
 
-    line = train(workspace, project, f"epochs={done + 3}")
-    second = losses(line["worker.0"])
+    outputs = train(workspace, project, f"epochs={done + 3}")
+    second = losses(outputs["worker.0"])
     # The kill may have come between the saving of an epoch and the printing of its loss.
     assert min(second) in (done + 1, done + 2)
     assert max(second) == done + 3
-    assert losses(line["worker.1"]) == second
+    assert losses(outputs["worker.1"]) == second
 
 
 def test_the_template_with_parameter_servers_trains_with_all_roles_and_as_one_process(
     workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("ps", "tensorflow")
-    with project.line() as line:
-        line.start("ps.0", "worker.0", "worker.1", "evaluator.0", "chief.0")
-        line.finish("chief.0", "evaluator.0")
+    with project.gang() as gang:
+        gang.start("ps.0", "worker.0", "worker.1", "evaluator.0", "chief.0")
+        gang.finish("chief.0", "evaluator.0")
         # Workers and ps serve until they are stopped.
-        assert all(line.is_running(replica) for replica in ("ps.0", "worker.0", "worker.1"))
-    assert list(losses(line.output("chief.0"))) == [1, 2, 3, 4]
-    assert is_falling(losses(line.output("chief.0")))
-    seen = accuracies(line.output("evaluator.0"))
+        assert all(gang.is_running(replica) for replica in ("ps.0", "worker.0", "worker.1"))
+    assert list(losses(gang.output("chief.0"))) == [1, 2, 3, 4]
+    assert is_falling(losses(gang.output("chief.0")))
+    seen = accuracies(gang.output("evaluator.0"))
     assert seen[4] > 0.7
 
     alone = project.run_alone(READ_KERAS)
@@ -186,14 +186,14 @@ def test_replicas_without_a_framework_know_their_role_and_index(
     workspace: Workspace, make_project: Callable[[str, str], Project]
 ) -> None:
     project = make_project("plain", "jax")
-    line = train_by_hand(project)
+    outputs = train_by_hand(project)
     for index in (0, 1):
-        output = line[f"worker.{index}"]
+        output = outputs[f"worker.{index}"]
         assert output.startswith(f"worker.{index} of run 0, attempt 0\n")
         assert list(losses(output)) == [1, 2, 3, 4]
         assert losses(output)[4] < losses(output)[1] / 2
         assert (project.output / f"worker-{index}.json").exists()
-    assert losses(project.run_alone()) == losses(line["worker.0"])
-    assert losses(line["worker.1"]) != losses(line["worker.0"])
+    assert losses(project.run_alone()) == losses(outputs["worker.0"])
+    assert losses(outputs["worker.1"]) != losses(outputs["worker.0"])
 
     assert list(losses(train(workspace, project, "epochs=5")["worker.1"])) == [5]

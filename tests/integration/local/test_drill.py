@@ -27,13 +27,13 @@ for step in itertools.count(int(saved.read_text()) + 1 if saved.exists() else 1)
         new.write_text(str(step))
         new.replace(saved)  # it may be killed at any moment
 """
-LINE = "run: python steps.py\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n"
+GANG = "run: python steps.py\nroles: {worker: 2}\nrestart: 1\ntimeouts: {grace: 1}\n"
 
 
 @pytest.fixture
 def project(workspace: Workspace) -> Workspace:
     workspace.write("steps.py", SCRIPT)
-    workspace.write_spec(LINE)
+    workspace.write_spec(GANG)
     return workspace
 
 
@@ -72,7 +72,7 @@ def test_an_exceeded_bound_fails_the_drill(project: Workspace) -> None:
 
 
 def test_a_running_run_gets_a_fault_only_if_confirmed_and_continues(project: Workspace) -> None:
-    run = project.train(LINE)
+    run = project.train(GANG)
     run.wait_for(Phase.RUNNING)
     refused = project.run("drill", run.id)
     assert (refused.code, "--yes" in refused.err) == (2, True)
@@ -86,7 +86,7 @@ def test_a_running_run_gets_a_fault_only_if_confirmed_and_continues(project: Wor
 
 
 def test_a_drill_of_a_run_without_a_budget_ends_it_with_the_right_verdict(project: Workspace) -> None:
-    run = project.train(LINE.replace("restart: 1", "restart: 0"))
+    run = project.train(GANG.replace("restart: 1", "restart: 0"))
     run.wait_for(Phase.RUNNING)
     answer = project.run("drill", run.id, "--yes", "--kill", "worker.0")
     assert answer.code == 1
@@ -96,7 +96,7 @@ def test_a_drill_of_a_run_without_a_budget_ends_it_with_the_right_verdict(projec
 
 
 def test_a_spec_without_a_budget_gets_one_for_the_drill_with_a_notice(project: Workspace) -> None:
-    project.write_spec(LINE.replace("restart: 1", ""))
+    project.write_spec(GANG.replace("restart: 1", ""))
     answer = project.run("drill", "--at-start")
     assert answer.code == 0, answer
     assert "the spec allows no restart; the drill allows one" in answer.err
@@ -119,7 +119,7 @@ def test_no_fault_is_injected_into_a_run_that_ends_before_the_moment(project: Wo
 
 
 def test_an_interrupted_drill_ends_its_run_and_undoes_the_fault(project: Workspace) -> None:
-    project.write_spec(f"{LINE.replace('grace: 1', 'grace: 1, progress: 1h')}")
+    project.write_spec(f"{GANG.replace('grace: 1', 'grace: 1, progress: 1h')}")
     drill = project.command("drill", "--pause", "worker.1", "--at-step", "1")
     assert drill.stderr
     assert any("paused" in line for line in drill.stderr)
@@ -167,7 +167,7 @@ def test_an_impossible_drill_is_refused_before_anything_is_started(
 
 
 def test_a_paused_replica_is_found_to_hang_and_the_run_restarts(project: Workspace) -> None:
-    project.write_spec(LINE.replace("worker: 2", "worker: 1").replace("grace: 1", "grace: 1, progress: 1s"))
+    project.write_spec(GANG.replace("worker: 2", "worker: 1").replace("grace: 1", "grace: 1, progress: 1s"))
     answer = project.run("drill", "--pause", "worker.0", "--at-step", "3", "-o", "json")
     report = report_of(answer)
     assert answer.code == 0, answer
@@ -176,13 +176,13 @@ def test_a_paused_replica_is_found_to_hang_and_the_run_restarts(project: Workspa
 
 
 def test_no_replica_is_paused_where_a_pause_is_not_noticed(project: Workspace) -> None:
-    project.write_spec(LINE.replace("grace: 1", "grace: 1, progress: never"))
+    project.write_spec(GANG.replace("grace: 1", "grace: 1, progress: never"))
     answer = project.run("drill", "--pause", "worker.1")
     assert (answer.code, "this would not be noticed" in answer.err, project.runs()) == (2, True, [])
 
 
 def test_a_run_that_is_over_or_has_no_supervisor_cannot_be_drilled(project: Workspace) -> None:
-    run = project.train(LINE)
+    run = project.train(GANG)
     run.wait_for(Phase.RUNNING)
     run.kill_supervisor()
     assert "supervisor of run 1 is gone" in project.run("drill", "1", "--yes").err

@@ -12,8 +12,8 @@ from scaffold.processes import read_to
 from scaffold.terminal import Terminal
 from scaffold.workspace import Workspace
 
-# The second worker raises; the first has a connection to it and leaves because of that, whatever it is told; the third
-# knows nothing and is stopped.
+# The second worker raises; the first one exits because its connection to the second is closed, and ignores TERM; the
+# third one has no connection and is stopped.
 CASCADE = """
 import os, signal, socket, time
 
@@ -112,8 +112,8 @@ def test_a_run_that_did_not_fail_has_no_card(workspace: Workspace) -> None:
     assert json.loads(workspace.run("status", "1", "-o", "json").out)["cause"] is None
 
 
-# The first worker raises; what it leaves behind stops its keeper, so that its end is told late. The second then leaves
-# in words of its own, since nothing comes from the first any more.
+# The first worker raises; its child stops the keeper by SIGSTOP, so that its exit is reported late. The second worker
+# then exits with another message, since it receives no data from the first one.
 LATE = """
 import os, signal, subprocess, sys, time
 here = os.environ["HERE"]

@@ -95,7 +95,7 @@ def serving(door: NamespaceDescriptors) -> Iterator[None]:
 
 @contextmanager
 def kept(tmp_path: Path, replica: ReplicaId, door: NamespaceDescriptors) -> Iterator[None]:
-    """A keeper that holds what it is given, as its trace says; until the end of the block."""
+    """Run a process that holds these descriptors, with the trace of a keeper, until the end of the block."""
     path = tmp_path / trace_dir(replica, 0) / TRACE
     path.parent.mkdir(parents=True)
     with subprocess.Popen(["sleep", "1000"], pass_fds=door.held) as keeper, path.open("w") as trace:

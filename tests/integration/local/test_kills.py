@@ -16,7 +16,7 @@ from scaffold.processes import is_alive, kill_and_wait, read_to
 from scaffold.waiting import PATIENCE_SECONDS, wait_until
 from scaffold.workspace import Run, Workspace
 
-LINE = """
+GANG = """
 roles: {chief: 1, worker: 2, ps: 1}
 run: echo $$ >> $HERE/up; exec sleep 1000
 timeouts: {grace: 1}
@@ -49,7 +49,7 @@ def start(workspace: Workspace, spec: str, up: int) -> Run:
 
 @pytest.mark.parametrize("victim", ["chief.0", "worker.1", "ps.0"])
 def test_a_killed_replica_ends_the_run_and_is_named_as_the_cause(workspace: Workspace, victim: str) -> None:
-    run = start(workspace, LINE, up=4)
+    run = start(workspace, GANG, up=4)
     os.kill(run.pid(victim), signal.SIGKILL)
     state = run.wait_for(Phase.FAILED)
     assert str(run.cause.replica) == victim
@@ -97,7 +97,7 @@ def test_a_replica_that_is_killed_after_the_run_has_succeeded_changes_nothing(wo
 
 
 def test_a_replica_with_a_killed_keeper_is_ended_and_counts_as_lost(workspace: Workspace) -> None:
-    run = start(workspace, LINE, up=4)
+    run = start(workspace, GANG, up=4)
     replica = run.pid("worker.0")
     kill_and_wait(run.keeper("worker.0"))
     run.wait_for(Phase.FAILED)
@@ -261,7 +261,7 @@ def test_a_supervisor_killed_after_success_is_replaced_and_the_run_is_a_success(
 
 @pytest.mark.parametrize("words", [[], ["--force"]])
 def test_kill_works_without_a_supervisor(workspace: Workspace, words: list[str]) -> None:
-    run = start(workspace, LINE, up=4)
+    run = start(workspace, GANG, up=4)
     run.kill_supervisor()
     assert workspace.run("kill", *words, run.id) == (0, f"killed run {run.id}; none of its processes is left\n", "")
     assert [pid for pid in workspace.numbers("up") if is_alive(pid)] == []
@@ -339,7 +339,7 @@ def test_a_replica_that_cleared_its_environment_is_found_when_every_process_abov
 
 
 def test_a_run_without_any_process_left_ends_as_lost(workspace: Workspace) -> None:
-    run = start(workspace, LINE, up=4)
+    run = start(workspace, GANG, up=4)
     run.kill_supervisor()
     keepers = [run.keeper(name) for name in ("chief.0", "worker.0", "worker.1", "ps.0")]
     kill_and_wait(*keepers, *workspace.numbers("up"))
@@ -382,7 +382,7 @@ def test_a_fork_server_that_is_killed_is_replaced_for_the_next_attempt(workspace
 
 
 def test_simultaneous_supervise_commands_start_one_supervisor(workspace: Workspace) -> None:
-    run = start(workspace, LINE, up=4)
+    run = start(workspace, GANG, up=4)
     run.kill_supervisor()
     commands = [workspace.command("supervise", run.id) for _ in range(6)]
     answers = [command.communicate(timeout=PATIENCE_SECONDS) for command in commands]

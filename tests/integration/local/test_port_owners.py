@@ -36,7 +36,7 @@ def served(**env: str) -> Iterator[tuple[int, int]]:
         server.communicate("")
 
 
-def line(port: int) -> Plan:
+def plan_at(port: int) -> Plan:
     return plan_of(f"framework: plain\nroles: {{worker: {{replicas: 1, port: {port}}}}}")
 
 
@@ -47,7 +47,7 @@ def test_the_owner_of_a_port_is_a_process_with_its_command() -> None:
         assert str(holder).startswith(f"`{sys.executable} -c ")
         assert f"…` (pid {pid}, " in str(holder)
         with pytest.raises(EngineError, match=f"port {port} is taken by `.*pid {pid}"):
-            require_free_ports(line(port), "/nowhere")
+            require_free_ports(plan_at(port), "/nowhere")
 
 
 def test_the_owner_of_a_port_can_be_a_replica_and_replicas_of_the_same_run_are_no_conflict() -> None:
@@ -56,14 +56,14 @@ def test_the_owner_of_a_port_can_be_a_replica_and_replicas_of_the_same_run_are_n
         (holder,) = find_port_owners([port])
         assert holder.replica == "4.worker.1"
         assert str(holder).startswith(f"4.worker.1 of another run (pid {pid}, ")
-        require_free_ports(line(port), "/runs/abc")
+        require_free_ports(plan_at(port), "/runs/abc")
         with pytest.raises(EngineError, match=r"4\.worker\.1 of another run"):
-            require_free_ports(line(port), "/runs/ab")
+            require_free_ports(plan_at(port), "/runs/ab")
 
 
 def test_a_port_without_a_listener_has_no_owner(tmp_path: Path) -> None:
     with served() as (_, port), closing(socket.create_connection(("127.0.0.1", port))):
         pass  # the kernel remembers the connection for a minute
     assert find_port_owners([port]) == []
-    require_free_ports(line(port), str(tmp_path))
+    require_free_ports(plan_at(port), str(tmp_path))
     require_free_ports(plan_of("framework: plain\nroles: {worker: 2}"), str(tmp_path))

@@ -14,7 +14,7 @@ from scaffold.waiting import wait_until
 from scaffold.workspace import Run, Workspace
 
 # A gang that prints a step at once, and continues until the test ends it.
-LINE = """
+GANG = """
 framework: tensorflow
 warm: false
 roles:
@@ -26,7 +26,7 @@ timeouts: {grace: 1}
 
 
 def start(workspace: Workspace, more: str) -> Run:
-    run = workspace.train(LINE + more)
+    run = workspace.train(GANG + more)
     run.wait_started()
     wait_until(lambda: run.state.stepped)
     return run
@@ -95,7 +95,7 @@ def test_a_restarted_worker_joins_the_private_network_again(workspace: Workspace
         """,
     )
     run = workspace.train(
-        LINE.replace("echo $TF_CONFIG; exec sleep 1000", "exec python3 net.py").replace(
+        GANG.replace("echo $TF_CONFIG; exec sleep 1000", "exec python3 net.py").replace(
             "ps: {run: exec sleep 1000}", "ps: {run: exec python3 net.py}"
         )
         + "restart: 1\nengine: {local: {network: private}}"

@@ -145,7 +145,7 @@ def test_a_killed_supervisor_of_a_queued_run_leaves_the_queue(machine: Workspace
     assert "waits for" not in machine.run("status", "2").out
     end(first)
     wait_up(third)
-    # It keeps its position: before runs with a higher number, behind those that run.
+    # It keeps its position: before runs with a higher number, after those that run.
     fourth = train(machine, 1)
     assert machine.run("supervise", second.id).code == 0
     wait_waiting(second, "waits for 4 of 4 gpus, run 3 has 4")
