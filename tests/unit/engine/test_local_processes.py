@@ -36,7 +36,7 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
     (launch,) = bind(plan, placement_of(plan))
     folder = tmp_path / trace_dir(launch.replica.id, 0)
     folder.mkdir(parents=True)
-    told: list[Event] = []
+    reported: list[Event] = []
     loop = LoopWithoutReaders()
     # The keeper has only locked its trace so far.
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sleep", "1000"]) as keeper:
@@ -44,13 +44,13 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
         assert trace is not None
         try:
             os.write(trace, json.dumps({"keeper": keeper.pid, "boot": "now"}).encode() + b"\n")
-            processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=told.append)
+            processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=reported.append)
             processes.start([launch], lambda _: {}, {})
             loop.pass_time(1.0)
-            assert told == []
+            assert reported == []
             os.write(trace, json.dumps({"pid": keeper.pid, "ticks": start_ticks(keeper.pid)}).encode() + b"\n")
             loop.pass_time(1.0)
-            assert told == [ReplicaStarted(launch.replica.id, 0, 0, keeper.pid)]
+            assert reported == [ReplicaStarted(launch.replica.id, 0, 0, keeper.pid)]
         finally:
             os.close(trace)
             keeper.kill()
@@ -60,7 +60,7 @@ def test_no_signal_is_sent_for_a_replica_whose_keeper_runs_on_another_machine(tm
     """Machines may share a folder, and the same pid is another process on each."""
     which = Incarnation(ReplicaId("worker", 0), 0)
     (tmp_path / which.folder).mkdir(parents=True)
-    told: list[Event] = []
+    reported: list[Event] = []
     # The leader of a process group that is not a child of this process.
     script = "setsid sleep 1000 & echo $!; wait"
     with closing(LocalTestBed(tmp_path)), subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE) as shell:
@@ -72,11 +72,11 @@ def test_no_signal_is_sent_for_a_replica_whose_keeper_runs_on_another_machine(tm
             known = {"keeper": innocent, "pid": innocent, "ticks": start_ticks(innocent)}
             os.write(trace, json.dumps({**known, "boot": "another machine's"}).encode() + b"\n")
             processes = Processes(
-                tmp_path, boot="ours", file_limits=(256, 256), loop=LoopWithoutReaders(), report=told.append
+                tmp_path, boot="ours", file_limits=(256, 256), loop=LoopWithoutReaders(), report=reported.append
             )
             processes.stop([which], grace_seconds=0.0)
             assert shell.poll() is None
-            assert [type(event) for event in told] == [ReplicaStarted, ReplicaExited]
+            assert [type(event) for event in reported] == [ReplicaStarted, ReplicaExited]
         finally:
             os.close(trace)
             with suppress(ProcessLookupError):
@@ -91,12 +91,14 @@ def adopted(folder: Path, *traces: str) -> list[Event]:
         path = folder / trace_dir(launch.replica.id, 0)
         path.mkdir(parents=True)
         (path / TRACE).write_text(trace)
-    told: list[Event] = []
+    reported: list[Event] = []
     with closing(LocalTestBed(folder)):
-        processes = Processes(folder, boot="now", file_limits=(256, 256), loop=LoopWithoutReaders(), report=told.append)
+        processes = Processes(
+            folder, boot="now", file_limits=(256, 256), loop=LoopWithoutReaders(), report=reported.append
+        )
         processes.start(launches, lambda _: {}, {})
         processes.stop([Incarnation(each.replica.id, 0) for each in launches], grace_seconds=0.0)
-    return told
+    return reported
 
 
 def kept(boot: str, code: int, at: float) -> str:
@@ -107,16 +109,16 @@ def kept(boot: str, code: int, at: float) -> str:
 
 def test_ends_between_two_supervisors_are_reported_in_their_order_and_unrecorded_ones_last(tmp_path: Path) -> None:
     unseen = json.dumps({"keeper": 11, "boot": "now", "over": True}) + "\n"
-    told = adopted(tmp_path, unseen, kept("now", 1, 5.5), kept("now", 2, 4.5))
-    ends = [event for event in told if isinstance(event, ReplicaExited)]
+    reported = adopted(tmp_path, unseen, kept("now", 1, 5.5), kept("now", 2, 4.5))
+    ends = [event for event in reported if isinstance(event, ReplicaExited)]
     assert [(event.replica.index, event.exit.code) for event in ends] == [(2, 2), (1, 1), (0, None)]
     assert [event.at_seconds for event in ends[:2]] == [4.5, 5.5]
 
 
 def test_an_end_before_a_restart_of_the_machine_has_a_time_by_the_clock_of_the_new_boot(tmp_path: Path) -> None:
     """The clock of another boot may be far ahead of this one's."""
-    told = adopted(tmp_path, kept("another", 1, 9e9))
-    (end,) = [event for event in told if isinstance(event, ReplicaExited)]
+    reported = adopted(tmp_path, kept("another", 1, 9e9))
+    (end,) = [event for event in reported if isinstance(event, ReplicaExited)]
     assert end.exit.code == 1
     assert now() - 60 < end.at_seconds <= now()
 
@@ -124,12 +126,12 @@ def test_an_end_before_a_restart_of_the_machine_has_a_time_by_the_clock_of_the_n
 def test_a_replica_that_was_stopped_before_its_start_is_not_started(tmp_path: Path) -> None:
     plan = gang("worker")
     launches = bind(plan, placement_of(plan))
-    told: list[Event] = []
+    reported: list[Event] = []
     with closing(LocalTestBed(tmp_path)):
         loop = LoopWithoutReaders()
-        processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=told.append)
+        processes = Processes(tmp_path, boot="now", file_limits=(256, 256), loop=loop, report=reported.append)
         processes.stop([Incarnation(launches[0].replica.id, 0)], grace_seconds=0.0)
         processes.start(launches, lambda _: {}, {})
         loop.pass_time(1.0)
-    assert [type(event) for event in told] == [ReplicaExited]
+    assert [type(event) for event in reported] == [ReplicaExited]
     assert not (tmp_path / trace_dir(launches[0].replica.id, 0)).exists()

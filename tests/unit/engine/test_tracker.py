@@ -29,7 +29,7 @@ class Recorder:
         self.tracker.end(self.tracker.find(WORKERS[index]), end, is_complete=is_complete)
 
     @property
-    def told(self) -> list[tuple[str, int]]:
+    def summary(self) -> list[tuple[str, int]]:
         """Return the reported events, as `started` or `ended` with the index of the worker."""
         kinds = {ReplicaStarted: "started", ReplicaExited: "ended"}
         events = [each for each in self.reported if isinstance(each, ReplicaStarted | ReplicaExited)]
@@ -49,7 +49,7 @@ def test_a_start_and_an_end_are_reported_once(recorder: Recorder) -> None:
         recorder.end(0, at)
     assert recorder.tracker.ask(WORKERS[:1]) == [worker]
     assert not recorder.tracker.start(worker)
-    assert recorder.told == [("started", 0), ("ended", 0)]
+    assert recorder.summary == [("started", 0), ("ended", 0)]
     assert isinstance(recorder.reported[-1], ReplicaExited)
     assert recorder.reported[-1].at_seconds == 5.0
 
@@ -58,7 +58,7 @@ def test_a_start_that_is_known_only_from_the_exit_is_reported_before_it(recorder
     recorder.tracker.ask(WORKERS)
     recorder.end(0, 5.0)
     recorder.end(1, 6.0, has_started=False)
-    assert recorder.told == [("started", 0), ("ended", 0), ("ended", 1)]
+    assert recorder.summary == [("started", 0), ("ended", 0), ("ended", 1)]
 
 
 def test_a_start_is_not_reported_after_an_end_without_one(recorder: Recorder) -> None:
@@ -67,7 +67,7 @@ def test_a_start_is_not_reported_after_an_end_without_one(recorder: Recorder) ->
     assert not recorder.tracker.start(worker)
     recorder.tracker.complete(worker)
     assert not recorder.tracker.start(worker)
-    assert recorder.told == [("ended", 0)]
+    assert recorder.summary == [("ended", 0)]
 
 
 def test_an_end_waits_for_its_log_and_for_ends_before_it(recorder: Recorder) -> None:
@@ -76,9 +76,9 @@ def test_an_end_waits_for_its_log_and_for_ends_before_it(recorder: Recorder) -> 
     recorder.end(0, 5.0, has_started=False, is_complete=False)
     recorder.end(2, 7.0, has_started=False)
     recorder.tracker.complete(second)
-    assert recorder.told == []
+    assert recorder.summary == []
     recorder.tracker.complete(first)
-    assert recorder.told == [("ended", 0), ("ended", 1), ("ended", 2)]
+    assert recorder.summary == [("ended", 0), ("ended", 1), ("ended", 2)]
 
 
 def test_earlier_exits_are_reported_in_their_order_to_the_next_supervisor(recorder: Recorder, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_earlier_exits_are_reported_in_their_order_to_the_next_supervisor(record
     later.tracker.ask(WORKERS)
     later.tracker.ask(WORKERS)
     assert later.reported == recorder.reported
-    assert later.told == [("started", 2), ("ended", 2), ("started", 0), ("ended", 0), ("ended", 1)]
+    assert later.summary == [("started", 2), ("ended", 2), ("started", 0), ("ended", 0), ("ended", 1)]
 
 
 def test_an_end_is_recorded_once_and_before_it_is_reported(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_exits_are_held_until_every_source_has_reported(recorder: Recorder) -> N
     recorder.tracker.release("a", first)  # it has been held again since
     assert recorder.tracker.is_held("a", second)
     recorder.tracker.release("b", other)
-    assert recorder.told == []
+    assert recorder.summary == []
     recorder.end(0, 5.0, has_started=False)
     recorder.tracker.release("a", second)
     assert not recorder.tracker.is_held("a", second)
-    assert recorder.told == [("ended", 0), ("ended", 1)]
+    assert recorder.summary == [("ended", 0), ("ended", 1)]
 
 
 def test_an_end_is_held_for_a_minute_at_most_but_never_without_its_log(recorder: Recorder) -> None:
@@ -124,9 +124,9 @@ def test_an_end_is_held_for_a_minute_at_most_but_never_without_its_log(recorder:
     recorder.end(0, 5.0, has_started=False)
     recorder.end(1, 6.0, has_started=False, is_complete=False)
     recorder.clock.pass_time(LONGEST_HOLD_SECONDS - 1)
-    assert recorder.told == []
+    assert recorder.summary == []
     recorder.clock.pass_time(1)
-    assert recorder.told == [("ended", 0)]
+    assert recorder.summary == [("ended", 0)]
 
 
 def test_a_folder_is_read_while_a_replica_runs_and_once_after_its_end(recorder: Recorder, tmp_path: Path) -> None:
@@ -149,8 +149,8 @@ def test_ends_that_are_found_together_are_reported_in_their_order(recorder: Reco
         later.tracker.ask(WORKERS)
         later.end(2, 7.0, has_started=False)
         later.end(1, 5.0)
-        assert later.told == []
-    assert later.told == [("started", 1), ("ended", 1), ("started", 0), ("ended", 0), ("ended", 2)]
+        assert later.summary == []
+    assert later.summary == [("started", 1), ("ended", 1), ("started", 0), ("ended", 0), ("ended", 2)]
     assert later.clock.timers == 0
 
 
@@ -183,8 +183,8 @@ class KeeperTracked(Tracked):
 
 
 def test_an_engine_may_record_exits_by_itself(tmp_path: Path) -> None:
-    told: list[Event] = []
-    tracker = ReplicaTracker(tmp_path, KeeperTracked, SimulatedTimeLoop(), told.append)
+    summary: list[Event] = []
+    tracker = ReplicaTracker(tmp_path, KeeperTracked, SimulatedTimeLoop(), summary.append)
     first, _ = tracker.ask(WORKERS[:2])
     tracker.end(first, End(Exit(code=0), 5.0, has_started=True))
     starts = [ReplicaStarted(each.replica, 0, 0, pid=7) for each in WORKERS[:2]]
@@ -192,5 +192,5 @@ def test_an_engine_may_record_exits_by_itself(tmp_path: Path) -> None:
         ReplicaExited(WORKERS[0].replica, 0, 0, Exit(code=0), 5.0),
         ReplicaExited(WORKERS[1].replica, 0, 0, Exit(code=4), 3.0),
     ]
-    assert told == [starts[1], ends[1], starts[0], ends[0]]
+    assert summary == [starts[1], ends[1], starts[0], ends[0]]
     assert not [*tmp_path.iterdir()]

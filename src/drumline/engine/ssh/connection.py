@@ -55,15 +55,15 @@ class HostConnection:
         self.shell: Shell | None = None
         self.facts: HostFacts | None = None
         self.trouble: EngineError | None = None  # why there is no agent
-        self.heard_at = now()
-        self._let_in_at = 0.0
+        self.received_at = now()
+        self._logged_in_at = 0.0
         self._connected = asyncio.Event()
         self._wanted = asyncio.Event()
 
     @property
     def answered_at(self) -> float:
         """Return when the host last sent something; an open connection counts as now."""
-        return max(self.heard_at, self._let_in_at) if self.shell else self.heard_at
+        return max(self.received_at, self._logged_in_at) if self.shell else self.received_at
 
     @property
     def is_up(self) -> bool:
@@ -174,7 +174,7 @@ class HostConnection:
         """Connect to the host, start an agent there and open the run."""
         seconds = min(_CONNECT_SECONDS, max(1.0, self._hosts.lost_seconds))
         self.shell = await connect(self.host.name, config=self._hosts.config, seconds=seconds)
-        self._let_in_at = now()
+        self._logged_in_at = now()
         self._read_from((await open_agent(self.shell, self._hosts, keep=True)).channel)
         runtime = f"{packages_folder(self._hosts)}/{package_name()}/runtime"
         opening: dict[str, Any] = {
@@ -227,7 +227,7 @@ class HostConnection:
         """Read the agent's frames; raise UnreachableError when they end, MalformedError for an invalid one."""
         try:
             while frame := await read_frame(channel):
-                self.heard_at = now()
+                self.received_at = now()
                 if frame.message["do"] == "answer":
                     waiting = self._answers.get(frame.message.get("id", -1))
                     if waiting and not waiting.done():

@@ -72,7 +72,7 @@ class HostQueries:
         connections = [
             connection
             for connection in connections
-            if connection.is_up and now() - connection.heard_at < _SILENT_SECONDS
+            if connection.is_up and now() - connection.received_at < _SILENT_SECONDS
         ]
 
         async def ask(connection: HostConnection) -> tuple[HostConnection, T] | None:

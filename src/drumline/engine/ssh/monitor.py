@@ -22,7 +22,7 @@ from drumline.runtime.order import lease_ends_within
 from drumline.runtime.private import write_file
 from drumline.words import format_duration
 
-LOOK_SECONDS = 0.5
+CHECK_SECONDS = 0.5  # between two calls of `HostMonitor.check`
 _SILENT_SECONDS = 5.0
 _REPORT_SECONDS = 60.0  # for a connected host to report the end of a process that it was ordered to kill
 _ASLEEP_SECONDS = 3.0  # between two checks: this machine was suspended, or too busy for this process

@@ -29,7 +29,7 @@ from drumline.engine.ssh.helpers import Helpers, PartEnded
 from drumline.engine.ssh.host_placement import HostPlacement
 from drumline.engine.ssh.host_queries import HostQueries
 from drumline.engine.ssh.inbox import Connected, Inbox, Prepared, Received
-from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
+from drumline.engine.ssh.monitor import CHECK_SECONDS, HostLost, HostMonitor, HostSilent
 from drumline.engine.ssh.orders import Orders, group_by
 from drumline.engine.ssh.placement_request import HostMustWait, PlacementRequest
 from drumline.engine.ssh.plan_options import hosts_of
@@ -154,7 +154,7 @@ class SshSession:
 
     async def _watch_hosts(self) -> None:
         """Warn of silent hosts, and report that replicas on lost hosts have ended."""
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(CHECK_SECONDS)
         for found in [*self._monitor.check(self._loop.time())]:
             match found:
                 case HostSilent(warning=warning):

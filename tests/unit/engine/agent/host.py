@@ -23,7 +23,7 @@ from drumline.engine.agent.package import package_data, package_name
 
 T = TypeVar("T")
 PACKAGES = "~/.cache/drumline/hosts"
-# The tests' own `python3` is the first: that of pyenv is a shell script, which takes eight times as long.
+# The `python3` that runs the tests comes first: pyenv's is a shell script, which starts eight times more slowly.
 _PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
 
 
@@ -50,9 +50,9 @@ class Channel:
 
     async def write(self, data: bytes) -> None:
         if data.startswith(b"{"):
-            self._host.given.append(data)
-            cut = self._host.cut_after is not None and len(self._host.given) > self._host.cut_after
-            data = data[: -len(data) // 3] if cut else self._host.meddle(data)
+            self._host.requests.append(data)
+            cut = self._host.cut_after is not None and len(self._host.requests) > self._host.cut_after
+            data = data[: -len(data) // 3] if cut else self._host.change_request(data)
             self._stdin.write(data)
             await self._stdin.drain()
             if cut:
@@ -93,17 +93,17 @@ class Host:
         packages.symlink_to(_packages())
         self.host = host
         self.home = home
-        self.given: list[bytes] = []  # frames
-        self.meddle: Callable[[bytes], bytes] = lambda given: given
-        self.before: list[str] = []  # what runs the commands
-        self.cut_after: int | None = None  # frames
+        self.requests: list[bytes] = []  # frames that were written
+        self.change_request: Callable[[bytes], bytes] = lambda request: request
+        self.prefix: list[str] = []  # words in front of every command
+        self.cut_after: int | None = None  # the number of requests after which the connection breaks
         self._greeting = greeting
         self._channels: list[Channel] = []
 
     async def open(self, argv: Sequence[str], *, counts: bool = False) -> Channel:
         del counts
         process = await asyncio.create_subprocess_exec(
-            *self.before,
+            *self.prefix,
             *("sh", "-c", shlex.join(argv)),
             cwd=self.home,
             env={"HOME": str(self.home), "PATH": _PATH, "LANG": "C"},
@@ -127,40 +127,40 @@ async def start(host: Host, python: str = "python3") -> Agent:
     return await start_agent(host, Setup(python, PACKAGES, "name another", "make room there"), keep=True)
 
 
-def ask(host: Host, question: Callable[[Agent], Awaitable[T]], python: str = "python3") -> T:
+def ask(host: Host, request: Callable[[Agent], Awaitable[T]], python: str = "python3") -> T:
     """Start an agent on a host, send it requests, and end it."""
 
     async def run() -> T:
         try:
             async with await start(host, python) as agent:
-                return await question(agent)
+                return await request(agent)
         finally:
             await host.closed()
 
     return asyncio.run(run())
 
 
-class LyingAgent:
+class ScriptedAgent:
     """An agent that answers every request with the same bytes."""
 
     def __init__(self, answer: Callable[[bytes], bytes]) -> None:
         self._answer = answer
-        self._said = bytearray()
+        self._unread = bytearray()
 
     def agent(self) -> Agent:
         """Return the client of this agent."""
         return Agent(self, "gpu1", "make room there")
 
     async def write(self, data: bytes) -> None:
-        self._said += self._answer(data)
+        self._unread += self._answer(data)
 
     async def readline(self, most_bytes: int) -> bytes:
         assert most_bytes <= 64 << 20
-        end = self._said.find(b"\n") + 1 or len(self._said)
+        end = self._unread.find(b"\n") + 1 or len(self._unread)
         return self._take(end)
 
     async def readexactly(self, size: int) -> bytes:
-        if len(self._said) < size:
+        if len(self._unread) < size:
             raise UnreachableError("the connection to gpu1 broke")
         return self._take(size)
 
@@ -171,8 +171,8 @@ class LyingAgent:
         pass
 
     def _take(self, size: int) -> bytes:
-        data = bytes(self._said[:size])
-        del self._said[:size]
+        data = bytes(self._unread[:size])
+        del self._unread[:size]
         return data
 
 

@@ -19,7 +19,7 @@ from drumline.engine.agent.fetch import Fetched, fetch
 from drumline.engine.project.beneath import Beneath
 from drumline.engine.project.tree import left_out_warning
 from drumline.errors import EngineError, NotFoundError
-from unit.engine.agent.host import Host, LyingAgent, ask, listing
+from unit.engine.agent.host import Host, ScriptedAgent, ask, listing
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_file_that_changes_while_it_is_sent_is_not_fetched_nor_files_after_it(
             write(output / "checkpoint/ckpt-1.index", "another", 99)
         return given
 
-    host.meddle = change
+    host.change_request = change
     assert not bring(host, tmp_path / "here").is_whole
     assert not (tmp_path / "here/checkpoint/ckpt-1.index").exists()
     assert not (tmp_path / "here/checkpoint/checkpoint").exists()
@@ -115,7 +115,7 @@ def test_a_file_that_changes_all_the_time_is_fetched_as_it_is_when_it_is_read(
             write(output / "checkpoint/ckpt-1.index", text, 99)
         return given
 
-    host.meddle = change
+    host.change_request = change
     here = tmp_path / "here"
     found = ask(host, lambda agent: fetch(agent, "~/runs/4/output", here, settled=True, anyhow=True))
     assert found.is_whole
@@ -163,7 +163,7 @@ def liar(*entries: object, content: bytes = b"evil", lengths: object = None) -> 
             said = {"lengths": lengths or [len(content) for _ in request["parts"]]}
         return json.dumps({"do": "answer", "id": 0, "bytes": len(data), **said}).encode() + b"\n" + data
 
-    return LyingAgent(answer).agent()
+    return ScriptedAgent(answer).agent()
 
 
 def entry(path: object, kind: object = "file", target: object = "", size: object = 4, mtime_ns: object = 1) -> object:
@@ -369,7 +369,7 @@ def test_the_error_about_an_invalid_list_is_short(tmp_path: Path, entries: list[
 
 def test_an_answer_that_is_not_ascii_is_refused(tmp_path: Path) -> None:
     said = '{"do": "answer", "id": 0, "absent": true, "path": "\U0001f600"}\n'
-    agent = LyingAgent(lambda _: said.encode()).agent()
+    agent = ScriptedAgent(lambda _: said.encode()).agent()
     with pytest.raises(EngineError, match="text that is not ASCII"):
         asyncio.run(fetch(agent, "/out", tmp_path / "here"))
 

@@ -16,7 +16,7 @@ from drumline.engine.agent.send import SentFolder, send_folder, send_project
 from drumline.engine.project.snapshot import Snapshot, take_snapshot
 from drumline.engine.project.tree import walk_project
 from drumline.errors import EngineError
-from unit.engine.agent.host import Host, LyingAgent, ask, listing, start
+from unit.engine.agent.host import Host, ScriptedAgent, ask, listing, start
 
 STORE = "~/base/blobs"
 FOLDER = "~/base/runs/a b/project"
@@ -78,9 +78,9 @@ def test_only_changed_files_are_sent(host: Host, project: Path) -> None:
 
 def test_another_run_of_the_same_project_sends_no_files(host: Host, project: Path) -> None:
     send(host, project)
-    host.given.clear()
+    host.requests.clear()
     other = send(host, project, "~/base/runs/other/project")
-    assert (other.sent_bytes, len(host.given)) == (0, 1)
+    assert (other.sent_bytes, len(host.requests)) == (0, 1)
     assert listing(host.home / "base/runs/other/project") == listing(there(host))
 
 
@@ -144,7 +144,7 @@ def test_a_broken_connection_leaves_the_folder_unchanged(host: Host, project: Pa
     send(host, project)
     before = listing(there(host))
     (project / "train.py").write_text("print('changed')\n")
-    host.cut_after = len(host.given) + 1
+    host.cut_after = len(host.requests) + 1
     with pytest.raises(EngineError, match="broke"):
         send(host, project)
     assert listing(there(host)) == before
@@ -175,7 +175,7 @@ def test_contents_that_were_damaged_on_the_host_are_sent_again(host: Host, proje
 
 
 def test_contents_that_are_damaged_on_the_way_are_never_used(host: Host, project: Path) -> None:
-    host.meddle = lambda given: given.replace(b"print('hello')", b"print('jello')")
+    host.change_request = lambda request: request.replace(b"print('hello')", b"print('jello')")
     with pytest.raises(EngineError, match="the project changes faster than it can be sent to gpu1"):
         send(host, project)
     assert not there(host).exists()
@@ -203,8 +203,8 @@ def test_large_files_are_sent_in_pieces(host: Host, tmp_path: Path) -> None:
     sent = send(host, tmp_path / "data")
     assert listing(there(host)) == listing(tmp_path / "data")
     assert sent.sent_bytes == sent.size_bytes == 28 << 20
-    assert len(host.given) > 4
-    assert max(map(len, host.given)) < 9 << 20
+    assert len(host.requests) > 4
+    assert max(map(len, host.requests)) < 9 << 20
 
 
 def test_several_runs_at_once_do_not_disturb_each_other(host: Host, project: Path) -> None:
@@ -265,14 +265,14 @@ def test_a_host_without_disk_space_is_named_before_anything_is_sent(host: Host, 
         EngineError, match=r"^gpu1 has too little disk space for the project: .* are needed in .*, .* are free$"
     ):
         send(host, HugeSnapshot(tmp_path / "data", walk_project(tmp_path / "data")))
-    assert len(host.given) == 1
+    assert len(host.requests) == 1
     assert not there(host).exists()
 
 
 def test_a_write_error_names_the_host(host: Host, tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/one").write_bytes(os.urandom(300_000))
-    host.before = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
+    host.prefix = ["sh", "-c", 'ulimit -f 100; exec "$@"', "sh"]
     with pytest.raises(EngineError, match=r"cannot be used on gpu1: File too large"):
         send(host, tmp_path / "data")
     assert not there(host).exists()
@@ -323,7 +323,7 @@ def send_to_liar(project: Path, said: bytes) -> SentFolder:
     """Send a project to a host that sends these answers to any request."""
 
     async def run() -> SentFolder:
-        agent = LyingAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()
+        agent = ScriptedAgent(lambda _: said.replace(b"{", b'{"do": "answer", "id": 0, ', 1) + b"\n").agent()
         return await send_project(agent, take_snapshot(project), "~/p", store="~/b")
 
     return asyncio.run(run())

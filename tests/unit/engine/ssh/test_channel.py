@@ -63,12 +63,12 @@ def channel(out: Iterator[bytes], *err: bytes) -> SshChannel:
 
 def test_lines_and_bytes_are_read_as_they_were_written() -> None:
     async def go() -> None:
-        spoken = channel(iter((b"on", b"e\ntw", b"o\nabc", b"def", b"rest")))
-        assert await spoken.readline(100) == b"one\n"
-        assert await spoken.readline(100) == b"two\n"
-        assert await spoken.readexactly(4) == b"abcd"
-        assert await spoken.readline(100) == b"efrest"
-        assert await spoken.readline(100) == b""
+        received = channel(iter((b"on", b"e\ntw", b"o\nabc", b"def", b"rest")))
+        assert await received.readline(100) == b"one\n"
+        assert await received.readline(100) == b"two\n"
+        assert await received.readexactly(4) == b"abcd"
+        assert await received.readline(100) == b"efrest"
+        assert await received.readline(100) == b""
 
     asyncio.run(go())
 
@@ -88,6 +88,6 @@ def test_a_stream_that_ends_early_is_a_broken_connection() -> None:
 
 
 def test_only_the_end_of_stderr_is_kept() -> None:
-    said = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").stderr_tail())
-    assert said.endswith("last words")
-    assert len(said) < 1 << 15
+    tail = asyncio.run(channel(iter(()), *pieces(100), b"\nlast words\n").stderr_tail())
+    assert tail.endswith("last words")
+    assert len(tail) < 1 << 15

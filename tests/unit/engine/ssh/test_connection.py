@@ -156,7 +156,7 @@ def test_a_host_that_accepted_the_login_counts_as_reachable_until_the_attempt_fa
 
         async def open_connection(connection: ScriptedConnection) -> None:
             connection.shell = cast("Shell", Any)
-            connection._let_in_at = connection.heard_at + 1000
+            connection._logged_in_at = connection.received_at + 1000
             inside.set()
             await may_begin.wait()
             connection.shell = None
@@ -210,7 +210,7 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
 
 
 @pytest.mark.parametrize(
-    "spoken",
+    "sent",
     [
         b"no JSON\n",
         b"[]\n",
@@ -226,15 +226,15 @@ EVENT = b'{"do": "event", "event": {"event": "RoomFound", "attempt": 0}}\n'
         b'{"do": "event", "event": {"event": "RoomFound", "attempt": NaN}}\n',
         b"[" * 100_000 + b"\n",
     ],
-    ids=lambda spoken: spoken[:60].decode(),
+    ids=lambda sent: sent[:60].decode(),
 )
-def test_a_host_that_breaks_the_protocol_is_not_used_after_three_connections(spoken: bytes) -> None:
+def test_a_host_that_breaks_the_protocol_is_not_used_after_three_connections(sent: bytes) -> None:
     async def go() -> None:
         opened: list[ScriptedConnection] = []
 
         async def open_connection(connection: ScriptedConnection) -> None:
             opened.append(connection)
-            connection.read_from(cast("Any", AnsweringChannel(spoken, EVENT)))
+            connection.read_from(cast("Any", AnsweringChannel(sent, EVENT)))
 
         connection = ScriptedConnection(open_connection)
         await asyncio.wait_for(connection.run(), PATIENCE_SECONDS)

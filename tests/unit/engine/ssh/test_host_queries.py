@@ -47,7 +47,7 @@ class HostConnection:
 
     def __init__(self, name: str) -> None:
         self.host = SimpleNamespace(name=name)
-        self.heard_at = now()
+        self.received_at = now()
 
     async def ask(self, message: dict[str, Any], kind: type) -> object:
         del kind

@@ -11,7 +11,7 @@ import pytest
 from drumline.engine.agent.errors import MalformedError
 from drumline.engine.ssh.connection import HostConnection
 from drumline.engine.ssh.helpers import Helpers
-from drumline.engine.ssh.monitor import LOOK_SECONDS, HostLost, HostMonitor, HostSilent
+from drumline.engine.ssh.monitor import CHECK_SECONDS, HostLost, HostMonitor, HostSilent
 from drumline.engine.ssh.plan_options import Host, Hosts
 from drumline.engine.ssh.replicas import HostReplicas
 from drumline.plan.types import ReplicaId
@@ -26,12 +26,12 @@ class Watched:
     """A run with a replica on a host that has just stopped answering, and the monitor that checks the host."""
 
     def __init__(self, folder: Path) -> None:
-        self.told: list[Event] = []
+        self.reported: list[Event] = []
         self.moment = 1000.0
         self.connection = SimpleNamespace(is_up=False, is_broken=False, answered_at=self.moment, trouble=None)
         clock = SimulatedTimeLoop()
-        self.replicas = HostReplicas(folder, clock, self.told.append)
-        helpers = Helpers(folder, clock, self.told.append)
+        self.replicas = HostReplicas(folder, clock, self.reported.append)
+        helpers = Helpers(folder, clock, self.reported.append)
         hosts = Hosts((Host("h1"),), "unique", "tester", None, lost_seconds=LOST_SECONDS)
         connections = {"h1": cast("HostConnection", self.connection)}
         self.monitor = HostMonitor(folder, hosts, connections, self.replicas, helpers, self.moment)
@@ -46,8 +46,8 @@ class Watched:
             (self.lost if isinstance(found, HostLost) else self.silent).append(found)  # type: ignore[arg-type]
 
     def pass_time(self, seconds: float) -> None:
-        for _ in range(round(seconds / LOOK_SECONDS)):
-            self.sleep(LOOK_SECONDS)
+        for _ in range(round(seconds / CHECK_SECONDS)):
+            self.sleep(CHECK_SECONDS)
 
     def is_lost(self) -> bool:
         return bool(self.lost)

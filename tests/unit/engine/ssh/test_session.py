@@ -38,7 +38,7 @@ CHIEF, WORKER = ReplicaId("chief", 0), ReplicaId("worker", 0)
 PLACE = Place("", 20000, workdir="/w", output_dir="/o", checkpoint_dir="/c")
 
 
-class PlayedHost(HostConnection):
+class SimulatedHost(HostConnection):
     """A host that answers every request after `answer_seconds`."""
 
     answer_seconds = 0.0
@@ -52,7 +52,7 @@ class PlayedHost(HostConnection):
 
     async def ask(self, message: dict[str, Any], kind: type[T]) -> T:
         self.asked.append(message["do"])
-        self.heard_at = now()
+        self.received_at = now()
         await asyncio.sleep(self.answer_seconds)
         found: dict[str, Any] = {}
         if message["do"] == "place":
@@ -69,7 +69,7 @@ class PlayedHost(HostConnection):
         self._inbox.put_nowait(Received(self.host.name, LogPiece(Incarnation(replica, 0), at, data)))
 
 
-class PlayedRun:
+class SimulatedRun:
     """A chief on h1 and a worker on h2."""
 
     def __init__(self, folder: Path) -> None:
@@ -84,8 +84,8 @@ class PlayedRun:
     async def _open(self) -> SshSession:
         return SshSession(self.plan, self.folder, Site(self.folder, self.folder / "home", 1))
 
-    def host(self, name: str) -> PlayedHost:
-        return cast("PlayedHost", self.session._connections[name])
+    def host(self, name: str) -> SimulatedHost:
+        return cast("SimulatedHost", self.session._connections[name])
 
     def place_and_start(self) -> None:
         async def work() -> None:
@@ -103,13 +103,13 @@ class PlayedRun:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], PlayedRun]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], SimulatedRun]:
     async def supply(*_: object) -> None:
         pass
 
-    monkeypatch.setattr(sessions, "HostConnection", PlayedHost)
+    monkeypatch.setattr(sessions, "HostConnection", SimulatedHost)
     monkeypatch.setattr(ProjectSync, "supply", supply)
-    return lambda: PlayedRun(tmp_path)
+    return lambda: SimulatedRun(tmp_path)
 
 
 def started(replica: ReplicaId) -> ReplicaStarted:
@@ -120,46 +120,46 @@ def ended(replica: ReplicaId, at_seconds: float = 900.0) -> ReplicaExited:
     return ReplicaExited(replica, 0, 0, Exit(0), at_seconds)
 
 
-def test_a_host_that_takes_30_s_to_answer_delays_nothing_else(run: Callable[[], PlayedRun]) -> None:
-    played = run()
-    played.place_and_start()
-    slow, other = played.host("h1"), played.host("h2")
+def test_a_host_that_takes_30_s_to_answer_delays_nothing_else(run: Callable[[], SimulatedRun]) -> None:
+    simulated = run()
+    simulated.place_and_start()
+    slow, other = simulated.host("h1"), simulated.host("h2")
     slow.answer_seconds = 30.0
-    began = played.loop.time()
-    played.loop.wait(played.session.stop([Incarnation(CHIEF, 0)], grace_seconds=5.0))
-    played.loop.pass_time(0.0)
+    began = simulated.loop.time()
+    simulated.loop.wait(simulated.session.stop([Incarnation(CHIEF, 0)], grace_seconds=5.0))
+    simulated.loop.pass_time(0.0)
     assert "stop" in slow.asked
     other.report(started(WORKER))
     other.log(WORKER, 0, b"hello\n")
-    assert played.events() == [started(WORKER).replace(note="on h2")]
-    assert (played.folder / Incarnation(WORKER, 0).folder / "log").read_bytes() == b"hello\n"
-    played.loop.wait(played.session.stop([Incarnation(WORKER, 0)], grace_seconds=5.0))
-    played.loop.pass_time(0.0)
+    assert simulated.events() == [started(WORKER).replace(note="on h2")]
+    assert (simulated.folder / Incarnation(WORKER, 0).folder / "log").read_bytes() == b"hello\n"
+    simulated.loop.wait(simulated.session.stop([Incarnation(WORKER, 0)], grace_seconds=5.0))
+    simulated.loop.pass_time(0.0)
     assert "stop" in other.asked
-    assert played.loop.time() == began
-    played.loop.wait(played.session.usage(watched=True))  # of hosts that answer at once
-    assert played.loop.time() <= began + 2.0
+    assert simulated.loop.time() == began
+    simulated.loop.wait(simulated.session.usage(watched=True))  # of hosts that answer at once
+    assert simulated.loop.time() <= began + 2.0
 
 
 def test_messages_of_hosts_are_still_read_after_an_error(
-    run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch
+    run: Callable[[], SimulatedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = run()
-    played.place_and_start()
-    host = played.host("h2")
+    simulated = run()
+    simulated.place_and_start()
+    host = simulated.host("h2")
 
     def full(*_: object) -> None:
         raise OSError("no space left")
 
-    monkeypatch.setattr(played.session._replicas, "write", full)
+    monkeypatch.setattr(simulated.session._replicas, "write", full)
     host.log(WORKER, 0, b"hello\n")
     host.report(started(WORKER))
-    assert played.events() == [started(WORKER).replace(note="on h2")]
-    assert [str(each) for each in played.errors] == ["no space left"]
+    assert simulated.events() == [started(WORKER).replace(note="on h2")]
+    assert [str(each) for each in simulated.errors] == ["no space left"]
 
 
 def test_the_end_of_a_chief_is_reported_once_its_output_is_fetched_or_cannot_be_fetched(
-    run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch
+    run: Callable[[], SimulatedRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = asyncio.Event()
 
@@ -168,41 +168,41 @@ def test_the_end_of_a_chief_is_reported_once_its_output_is_fetched_or_cannot_be_
         raise EngineError("h1 has no disk")
 
     monkeypatch.setattr(ProjectSync, "collect", collect)
-    played = run()
-    played.place_and_start()
+    simulated = run()
+    simulated.place_and_start()
     for _ in range(2):
-        played.host("h1").report(ended(CHIEF))
-    assert not played.events()
+        simulated.host("h1").report(ended(CHIEF))
+    assert not simulated.events()
     failed.set()
-    assert played.events() == [EngineWarned(0, "the output was not fetched: h1 has no disk"), ended(CHIEF)]
+    assert simulated.events() == [EngineWarned(0, "the output was not fetched: h1 has no disk"), ended(CHIEF)]
 
 
 @pytest.mark.parametrize(("grace_seconds", "waits_seconds"), [(0.0, 0.0), (5.0, 35.0)])
 def test_a_chief_that_is_stopped_is_reported_as_ended_before_all_its_output_is_fetched(
-    run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, grace_seconds: float, waits_seconds: float
+    run: Callable[[], SimulatedRun], monkeypatch: pytest.MonkeyPatch, grace_seconds: float, waits_seconds: float
 ) -> None:
     monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
-    played = run()
-    played.place_and_start()
-    played.host("h1").report(ended(CHIEF))
-    assert not played.events()
-    played.loop.wait(played.session.stop([Incarnation(CHIEF, 0)], grace_seconds=grace_seconds))
+    simulated = run()
+    simulated.place_and_start()
+    simulated.host("h1").report(ended(CHIEF))
+    assert not simulated.events()
+    simulated.loop.wait(simulated.session.stop([Incarnation(CHIEF, 0)], grace_seconds=grace_seconds))
     if waits_seconds:
-        played.loop.pass_time(waits_seconds - 1.0)
-        assert not played.events()
-    played.loop.pass_time(1.0)
-    assert played.events() == [ended(CHIEF)]
+        simulated.loop.pass_time(waits_seconds - 1.0)
+        assert not simulated.events()
+    simulated.loop.pass_time(1.0)
+    assert simulated.events() == [ended(CHIEF)]
 
 
 def test_hosts_are_released_in_time_while_one_sends_output_endlessly(
-    run: Callable[[], PlayedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run: Callable[[], SimulatedRun], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ProjectSync, "collect", lambda _: asyncio.Event().wait())
     (tmp_path / UNREACHED).write_text(unverified_to_text([UnverifiedHost("h1")]))
-    played = run()
-    played.place_and_start()
-    began = played.loop.time()
-    played.loop.wait(played.session.release(forced=True))
-    assert [played.host(name).asked[-1] for name in ("h1", "h2")] == ["release", "release"]
-    assert played.loop.time() - began <= 31.0
+    simulated = run()
+    simulated.place_and_start()
+    began = simulated.loop.time()
+    simulated.loop.wait(simulated.session.release(forced=True))
+    assert [simulated.host(name).asked[-1] for name in ("h1", "h2")] == ["release", "release"]
+    assert simulated.loop.time() - began <= 31.0
     assert not (tmp_path / UNREACHED).exists()
