@@ -120,12 +120,14 @@ def _followers(run: str, card: Card) -> str:
 
 
 def _how(followers: LaterFailures, said: str) -> str:
+    """Return how replicas failed after the first one: for the same reason, for their own, or as a consequence."""
     if not followers.is_own:
         return f"followed: {followers.said}"
     return "failed in the same way" if followers.said == said else f"failed too: {followers.said}"
 
 
 def _names(run: str, replicas: Sequence[ReplicaId]) -> str:
+    """Return the ids of replicas; of many, the first ones and the number of the others."""
     more = f" and {len(replicas) - _MAX_NAMES} more" if len(replicas) > _MAX_NAMES else ""
     return ", ".join(f"{run}.{name}" for name in replicas[:_MAX_NAMES]) + more
 

@@ -130,6 +130,7 @@ def _cells(row: ReplicaGroup) -> tuple[str, ...]:
 
 
 def _notes(plan: Plan, python: Interpreter | None) -> list[str]:
+    """Return lines about the Python, the end, the restarts and the parameters of a run."""
     ends = {
         "chief": "when the chief has finished",
         "all-workers": "when all workers have finished",

@@ -66,6 +66,7 @@ def command(
 
 
 def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
+    """Return the draft for one or more files; raise InputError if their format is not known."""
     read = [read_file(file) for file in files]
     if len(read) == 1 and is_jinja_template(read[0][1]):
         return template_draft(read[0][1], read[0][0], given)
@@ -83,6 +84,7 @@ def _draft(files: tuple[str, ...], given: tuple[str, ...]) -> SpecDraft:
 
 
 def _draft_of_tf_config(text: str, run: str | None, project: str | None) -> SpecDraft:
+    """Return the draft for the text of a TF_CONFIG; raise SpecError with its problems."""
     text = read_file("-")[1].decode(errors="replace") if text == "-" else text
     assigned = read_value(text, _TF_CONFIG, "give only the JSON")
     # Problems of `task`, which names one replica, do not matter: the spec describes all replicas.

@@ -54,6 +54,7 @@ def run_frame(home: Path, text: str, form: str) -> Frame:
 
 
 def _head(details: RunDetails, now: Moment) -> list[str]:
+    """Return the lines above the table of replicas, one for each known fact about the run."""
     run = details.run.summary
     name = run.project if run.name == run.project else f"{run.project}, {run.name}"
     parameters = " ".join(f"{key}={quote(value)}" for key, value in details.plan.parameters.items())

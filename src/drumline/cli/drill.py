@@ -109,12 +109,14 @@ _DONE = {Fault.KILL: "killed", Fault.TERM: "sent TERM to", Fault.PAUSE: "paused"
 
 
 def _moment(step: int | None, after: float | None, *, at_start: bool) -> Moment:
+    """Return the moment of the fault; raise InputError if several options name one."""
     if sum((step is not None, after is not None, at_start)) > 1:
         raise InputError("more than one moment", hint="choose one of `--at-step`, `--at-start` and `--after`")
     return Moment(step, at_start=at_start, after_seconds=after)
 
 
 def _choose_fault(faults: dict[str, str | None]) -> tuple[Fault, str | None]:
+    """Return the fault and the replica of the one fault option that is set; by default KILL and None."""
     named = [
         (Fault(name.replace("_", "-")), replica_name)
         for name, replica_name in faults.items()
@@ -133,6 +135,7 @@ def _target(what: str | None) -> Target | None:
 def _take_running(
     target: Target, replica_name: str | None, fault: Fault, *, yes: bool
 ) -> tuple[RunFolder, ReplicaId, FaultInjector]:
+    """Return the folder of a running run, the replica and its fault injector; raise InputError without `yes`."""
     folder = find_run(open_home(os.environ), target.run)
     plan, state = folder.plan(), read_state(folder)
     if state.phase.is_final:

@@ -167,11 +167,13 @@ def _data(run: str, record: Entry, follows: tuple[str, ...]) -> dict[str, object
 
 
 def _subject(run: str, event: Event) -> str:
+    """Return the id that an event is about: that of its replica, or of the run."""
     replica = _replica(event)
     return f"{run}.{replica}" if replica else run
 
 
 def _replica(event: Event) -> ReplicaId | None:
+    """Return the replica that an event is about; None for an event about the run."""
     if isinstance(event, events.TensorBoardServed):
         return TENSORBOARD
     of_replica = events.ReplicaStarted | events.ReplicaWaits | events.ReplicaExited

@@ -64,6 +64,7 @@ def command(target: str | None, *, everything: bool, limit: int, watching: bool,
 
 
 def _runs_frame(home: Path, directory: str | None, limit: int | None, form: str) -> Frame:
+    """Return the list of runs as a frame, after the old copies of runs supervised elsewhere were refreshed."""
     now = read_clock()
     listing = recent_runs(home, now, directory=directory, limit=limit)
     if stale := [row.summary.id for row in listing.runs if _is_stale(row, now)]:

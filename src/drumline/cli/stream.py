@@ -72,6 +72,7 @@ class Screen:
             yield prefix + data.replace(b"\n", b"\n" + prefix) + b"\n"
 
     def _change(self, item: Change) -> Iterator[bytes]:
+        """Yield the lines about a change of state: the state, and its reason, message and exit code, if any."""
         prefix = self._prefix(item.id, item.at)
         waits = item.message if item.phase in _WAITING else ""
         lines = [f"--> {item.phase} ({waits})" if waits else f"--> {item.phase}"]
@@ -90,6 +91,7 @@ class Screen:
         return text.encode(self._encoding, "backslashreplace")
 
     def _prefix(self, name: str, at: float, *, exact: bool = True) -> bytes:
+        """Return the text before each line: the id, and the time with `~` before it if it is not exact."""
         stamp = f"[{'' if exact else '~'}{_utc(int(at))}] " if self._timestamps else ""
         text = f"{name:<{self._width}}| {stamp}"
         if self._colourful and name in self._colours:

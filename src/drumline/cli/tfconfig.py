@@ -195,6 +195,7 @@ def _option(path: str) -> str:
 
 
 def _choose_node(task: str | None, nodes: Sequence[ReplicaId]) -> ReplicaId:
+    """Return the node that `--task` names; raise InputError if it is missing or not in the cluster."""
     names = _name_nodes(nodes)
     if task is None:
         raise InputError("the node is missing: choose it with --task, or add --all", hint=f"the cluster has {names}")

@@ -78,6 +78,7 @@ def _gib(amount: int | None) -> str:
 
 
 def _marked(text: str, used: Sample) -> str:
+    """Return a number, marked with `*` if it is that of the whole GPU."""
     return f"{text}*" if used.gpu_is_whole and text != _NONE else text
 
 

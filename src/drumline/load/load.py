@@ -207,4 +207,5 @@ def _random_letters() -> str:
 
 
 def _user(environ: Mapping[str, str]) -> str:
+    """Return the name of the user that starts the run."""
     return environ.get("USER") or environ.get("LOGNAME") or f"uid-{os.getuid()}"

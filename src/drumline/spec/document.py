@@ -281,6 +281,7 @@ class _Builder:
             raise self.error(line, f"tags are not supported: remove `{typed}`")
 
     def _merge(self, node: Node) -> Iterator[Entry]:
+        """Yield the entries of a mapping, or of each mapping in a list, that `<<` merges."""
         if isinstance(node, Sequence):
             for item in node.items:
                 yield from self._merge(item)

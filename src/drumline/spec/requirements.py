@@ -126,6 +126,7 @@ def _open(path: Path) -> BufferedReader:
 
 
 def _is_path(text: str, directory: Path) -> bool:
+    """Return whether a requirement is a path of this machine and not a name or a URL."""
     if "://" in text or " @ " in text:
         return False
     return text.startswith((".", "/")) or bool(_ARCHIVE.search(text)) or ("/" in text and (directory / text).exists())

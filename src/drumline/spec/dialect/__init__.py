@@ -120,4 +120,5 @@ def template_draft(data: bytes, source: str, given: Sequence[str] = ()) -> SpecD
 
 
 def _keys(node: Node) -> set[str]:
+    """Return the keys of a mapping; empty for any other node."""
     return {entry.key for entry in node.entries} if isinstance(node, document.Mapping) else set()

@@ -102,6 +102,7 @@ class Template:
         return _sentence(error)
 
     def _parts(self) -> Iterator[str]:
+        """Yield the parts of the rendered text; raise TemplateError if it is too long."""
         length = 0
         for part in self._compile(self._tree).generate(**self._values):
             yield part
@@ -124,6 +125,7 @@ class Template:
         return self.parameters[name].value if name in self.parameters else None
 
     def _invalid_values(self) -> Sequence[tuple[Location, str]]:
+        """Return the location of each invalid parameter, with a message."""
         if "worker_replicas" not in self.parameters:
             return []
         found = []
@@ -155,6 +157,7 @@ class Template:
         return found
 
     def _assignments(self) -> Iterator[tuple[str, nodes.Assign]]:
+        """Yield the assignments to a single variable at the top level of the template."""
         for node in self._tree.body:
             if isinstance(node, nodes.Assign) and isinstance(node.target, nodes.Name):
                 yield node.target.name, node
@@ -175,16 +178,19 @@ class Template:
                 self.parameters[name] = parameter.replace(value=found[name])
 
     def _add_constant(self, name: str, node: nodes.Assign) -> None:
+        """Add a parameter for an assignment of a constant."""
         value = _constant(node)
         if value is not _NOT_CONSTANT and value != []:  # an empty list is filled later in the template
             self.parameters[name] = Parameter(value, Location(self.source, node.lineno, (name,)))
 
     def _find_unset(self) -> dict[str, int]:
+        """Return the variables that are used but not set, each with the line of its first use."""
         names = meta.find_undeclared_variables(self._tree)
         used = [node for node in self._tree.find_all(nodes.Name) if node.name in names and node.ctx == "load"]
         return {node.name: node.lineno for node in sorted(used, key=lambda node: -node.lineno)}
 
     def _give(self, given: Sequence[str]) -> None:
+        """Set the values of `-p` items; raise InputError for an unknown name or a value of another type."""
         values: dict[str, Any] = {}
         for item in given:
             name, separator, text = item.partition("=")
@@ -203,6 +209,7 @@ class Template:
         self._put(values)
 
     def _put(self, values: Mapping[str, Any]) -> None:
+        """Replace the values of parameters in the tree; the last assignment of a name gets the new value."""
         last = {name: node for name, node in self._assignments() if _constant(node) is not _NOT_CONSTANT}
         for name, value in values.items():
             if name in last:
@@ -212,6 +219,7 @@ class Template:
 
 
 def _constant(node: nodes.Assign) -> Any:
+    """Return the value of an assignment; _NOT_CONSTANT if it depends on variables."""
     try:
         return cast("nodes.Expr", node.node).as_const()
     except nodes.Impossible:

@@ -120,6 +120,7 @@ class _Translation:
                 draft.warn(self.location(key), "is not carried over: drumline does not serve models")
 
     def location(self, *path: str | int) -> Location:
+        """Return the location of a key, or of the nearest key above it that is in the file."""
         written = path
         while written and written not in self.lines:
             written = written[:-1]
@@ -198,6 +199,7 @@ class _Translation:
                 self.draft.put(("parameters", name), None, self.location("train", "run"), note)
 
     def commands(self) -> Iterator[str]:
+        """Yield the commands, each with its continuation lines joined to one line."""
         run = self.train.run
         for command in (run,) if isinstance(run, str) else run:
             yield command if "<<" in command else _CONTINUATION.sub(" ", command)
@@ -290,6 +292,7 @@ class _Translation:
 
 
 def _tag(version: str, *, gpus: bool) -> str:
+    """Return the TensorFlow image of a version."""
     return f"tensorflow/tensorflow:{version}{'-gpu' if gpus and 'gpu' not in version else ''}"
 
 

@@ -123,6 +123,7 @@ class _Translation:
                     self.draft.put(("engine", "kubernetes", kind, key), value.text(), value.location)
 
     def members(self) -> dict[str, Member]:
+        """Return the roles with replicas, in the order of ROLES; add a problem for every invalid role."""
         members: dict[str, Member] = {}
         for name, part in self.written():
             with self.draft.collecting_problems():
@@ -150,6 +151,7 @@ class _Translation:
         return [(key, specs.require(key)) for key in specs.keys]
 
     def member(self, name: str, part: TrackedNode, role: str, others: Mapping[str, Member]) -> Member | None:
+        """Return one role of the TFJob; None, with a warning, if it has no replicas."""
         replicas = part.read("replicas")
         count = replicas.integer() if replicas else 1
         if count == 0:
@@ -184,6 +186,7 @@ class _Translation:
             self.draft.put_by_role(key, {role: member.pod.values.get(key) for role, member in members.items()})
 
     def grace(self, members: dict[str, Member]) -> None:
+        """Set the grace period: the longest of all pods."""
         graces = [member.pod.grace for member in members.values() if member.pod.grace]
         if graces:
             longest = max(graces, key=TrackedNode.integer)
@@ -246,6 +249,7 @@ class _Translation:
         return name, self.draft.values["project"].text if "project" in self.draft.values else name
 
     def template_labels(self, members: dict[str, Member]) -> None:
+        """Set the labels and annotations of the pods for the run; warn if those of the roles differ."""
         written = {role: member.metadata for role, member in members.items() if member.metadata}
         first = next(iter(written.values()), None)
         for metadata in written.values():
@@ -258,6 +262,7 @@ class _Translation:
                 warn_unread(self.draft, metadata)
 
     def policies(self, members: dict[str, Member]) -> None:
+        """Set restarts, the time limit, success and scheduling; warn about policies that are not carried over."""
         places = [place for place in (self.spec.read("runPolicy"), self.spec) if place]
 
         def policy(key: str) -> TrackedNode | None:
@@ -293,6 +298,7 @@ class _Translation:
         warn_unread(draft, *places[:-1])
 
     def scheduling(self, policy: TrackedNode, count: int) -> None:
+        """Set the priority class; warn about the other keys of a scheduling policy."""
         if (least := policy.read("minAvailable")) and least.integer() != count:
             self.draft.warn(least.location, "is not carried over: a run starts when all its replicas can")
         if priority := policy.read("priorityClass"):
@@ -301,6 +307,7 @@ class _Translation:
             self.draft.warn(part.location, "is not carried over: it is for another scheduler")
 
     def success(self, members: dict[str, Member], policy: TrackedNode | None) -> None:
+        """Set the replicas that decide the end of the run."""
         given = policy.text() if policy else ""
         if policy and given not in ("", "AllWorkers"):
             raise policy.error(f"expected AllWorkers, or nothing, got `{given}`")
@@ -346,6 +353,7 @@ class _Translation:
 
 
 def _with_image(patch: Json, image: TrackedNode) -> Json:
+    """Return the patch with another image for the main container."""
     containers = [plain(node_of(each, 0)) for each in patch.get("containers", ())]
     own = next((each for each in containers if each.get("name") == REPLICA), {"name": REPLICA})
     others = [each for each in containers if each.get("name") != REPLICA]
