@@ -92,7 +92,7 @@ def workspace(workspace: Workspace) -> Workspace:
 
 
 def train(workspace: Workspace, spec: str, *words: str) -> Run:
-    """Train an example, whose files are in the project, to its end."""
+    """Train an example, with its files in the project, to its end."""
     python = find_python("tensorflow")
     spec = re.sub(r"\bpython (\w+\.py)", rf"{python} \1", spec)
     workspace.write("here.yml", f"{spec}\ntensorboard: false\n")
