@@ -56,7 +56,7 @@ def test_a_start_after_the_return_of_the_supervisor_is_reported(tmp_path: Path) 
             keeper.kill()
 
 
-def test_no_signal_is_sent_for_a_replica_whose_keeper_runs_on_another_machine(tmp_path: Path) -> None:
+def test_no_signal_is_sent_for_a_replica_with_a_keeper_on_another_machine(tmp_path: Path) -> None:
     """Machines may share a folder, and the same pid is another process on each."""
     which = Incarnation(ReplicaId("worker", 0), 0)
     (tmp_path / which.folder).mkdir(parents=True)

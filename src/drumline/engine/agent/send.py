@@ -63,7 +63,7 @@ class _Transfer:
         self._sent = 0
 
     async def run(self, *, mirror: bool) -> SentFolder:
-        """Offer the folder, send what is missing, and offer it again, until nothing is missing."""
+        """Send the manifest of the folder and then the missing contents, until nothing is missing."""
         answer = await self._offer((), b"", mirror=mirror)
         for _ in range(_TRIES):
             if not answer.missing:

@@ -62,7 +62,7 @@ def merge_placements(parts: Mapping[str, Mapping[ReplicaId, Place]], addresses: 
 
 
 def require_asked(places: Mapping[str, Place], asked: Plan) -> dict[ReplicaId, Place]:
-    """Return the places of exactly the replicas that a host was asked to place; raise ValueError for others."""
+    """Return the places of exactly the replicas that a host was requested to place; raise ValueError for others."""
     wanted = {str(replica.id): replica.id for replica in asked.replicas}
     if other := places.keys() - wanted.keys():
         raise ValueError(f"a place for {min(other)[:50]!r}, which was not requested")

@@ -35,7 +35,7 @@ class HostSilent(Record):
 
 
 class HostLost(Record):
-    """A host with replicas is given up; `exit` is how they are reported to have ended."""
+    """A host with replicas is lost; `exit` is the end that is reported for them."""
 
     host: str
     exit: Exit
@@ -126,7 +126,7 @@ class HostMonitor:
         return f"{host} answers again" if was_silent else ""
 
     def mark_verified(self, host: str) -> None:
-        """Record that a host has confirmed that no process runs there whose end was reported."""
+        """Record that a host has confirmed that all processes have ended there that were reported as ended."""
         self._write_unverified(self.unverified - {host})
 
     def note_end(self, utc_seconds: float) -> None:

@@ -101,7 +101,7 @@ def _options(spec: Spec, engine: str) -> SshOptions | None:
 
 
 def _hosts(spec: Spec, options: SshOptions) -> Hosts:
-    # A role may name a host as ssh knows it, or by the address that its peers use.
+    # A role may name a host by its name for ssh, or by the address that its peers use.
     called = {host.address: host.host for host in options.hosts if host.address}
     return Hosts(
         all=tuple(

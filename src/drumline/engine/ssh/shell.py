@@ -200,7 +200,7 @@ async def connect(
 
 
 def _config_files(given: str | None) -> list[str]:
-    """Return the configuration files to read: only the given one, else the user's own and the system's."""
+    """Return the configuration files to read: only `given` if it is set, else the user's own and the system's."""
     if given:
         if not os.access(given, os.R_OK):
             raise InputError(f"the ssh configuration {given} cannot be read")
@@ -213,7 +213,7 @@ def _known_hosts(given: Any) -> list[str]:
     """Return the files with the keys of hosts; ssh's default files if the configuration names none."""
     usual = ["~/.ssh/known_hosts", "~/.ssh/known_hosts2", *(str(_SYSTEM / f"ssh_known_hosts{n}") for n in ("", "2"))]
     files = [Path(each).expanduser() for each in (given or usual)]
-    # An empty list would stand for the usual files, and None would disable the check of keys.
+    # asyncssh would read an empty list as the usual files, and would not check keys with None.
     return [str(each) for each in files if os.access(each, os.R_OK)] or [os.devnull]
 
 

@@ -124,7 +124,7 @@ class ProjectSync:
             self._note(Origin(chief, there["output"], folders, before.paths if before else {}, chiefs))
 
     def carried(self) -> ProjectCarried | None:
-        """Return a summary of what was sent to hosts since the last call; None if nothing was sent."""
+        """Return a summary of the project's transfers to hosts since the last call; None if nothing was sent."""
         found, self._carried = self._carried, []
         if not any(each.written for each in found):
             return None
