@@ -166,8 +166,10 @@ def test_make_warns_when_no_process_can_be_started_with_it() -> None:
         ),
         (
             TWO,
-            "error: the node is missing: choose it with --task, or add --all\n"
-            "hint: the cluster has worker.0 and worker.1\n",
+            (
+                "error: the node is missing: choose it with --task, or add --all\n"
+                "hint: the cluster has worker.0 and worker.1\n"
+            ),
         ),
         (
             (*TWO, "--chief", "h:1", "--ps", "p:1,q:1,r:1", "--task", "ps:3"),
