@@ -75,7 +75,7 @@ def diagnose(target: DoctorTarget, engine: LimitedEngine) -> Iterator[DoctorChec
     if spy := find_spy():
         yield DoctorCheck("stacks", OK, f"py-spy, {spy}")
     else:
-        words = "py-spy is not installed: Python prints the stacks of a hung run, only when the run is ended"
+        words = "py-spy is not installed: Python itself prints the stacks of a hung run, and only when the run is ended"
         yield DoctorCheck("stacks", NOTE, words, "`pip install 'drumline[stacks]'`")
 
 
