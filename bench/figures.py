@@ -38,11 +38,12 @@ REASONS = {
     " `train -d` and `wait`, and the times that the supervisor records beside the logs.",
     "torch-2: first step on all, following": "torch 2.15 imports `torch._dynamo`, 900 modules in 1.4 to 2.0 s, when a"
     " script makes its DistributedDataParallel or its first optimizer. A warm process imports `torch` and the modules"
-    " of `warm.import`, and no others. The row torch-2-dynamo is the same script with `warm: {import: [torch._dynamo]}`,"
-    " which the torch template has.",
+    " of `warm.import`, and no others. The row torch-2-dynamo is the same script with `warm: {import:"
+    " [torch._dynamo]}`, as in the torch template.",
     "500 tiny replicas": "drumline takes 10 ms of CPU time for each replica, beside the replica itself: half of it in"
-    " the fork server and the keeper, which fork one after the other, and half in the supervisor, which makes the files of"
-    " the replica, sends the order, and writes start and end to the journal. The shell forks once.",
+    " the fork server and the keeper, which fork one after the other, and half in the supervisor, which makes the"
+    " files of the replica, sends the order, and writes start and end to the journal. The shell forks"
+    " once.",
     "1 worker": "One process with all cores should take the same time both ways.",
     "first step on all, first": "There is no warm process yet: one process imports TensorFlow, on one core most of the"
     " time, while by hand all workers import it at the same time, on all cores. If workers do not slow each other down"
