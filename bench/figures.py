@@ -17,16 +17,21 @@ from typing import NamedTuple
 
 HEAD = """# Figures
 
-Written by `make bench`, not by hand. A ratio is drumline's figure against its peer's, measured in the same run, since
-machines are noisy; seconds are from one machine ({machine}), {day}.
+Written by `make bench`, not by hand. A ratio is drumline's figure divided by that of the peer, measured in the same
+run, since machines are noisy; seconds are from one machine ({machine}), {day}.
 Rows with the same command are from one run of it; other commands may have been run at another time, on another such
 machine. A goal is the largest ratio that is accepted (≤), or the smallest (≥).
+
+In the names, "on all" means on all workers; "first" is a launch without a warm process, and "following" one with it;
+"up" means that the replicas run, and "over" that the command has ended. "To the card" is the time until
+`drumline train` shows its report of a failure, and "to the prompt" the time until it exits. Percentages are shares of
+one core.
 
 | What | drumline | peer | ratio | goal | | command |
 |---|---|---|---|---|---|---|
 """
 MISSED = """
-## Missed goals, and where the time goes
+## Missed goals, and what takes the time
 
 """
 # The reason for a figure, by a part of its name; shown if it misses its goal.

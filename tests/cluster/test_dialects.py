@@ -26,11 +26,11 @@ def test_the_rendered_objects_of_every_file_are_accepted_by_a_server(
         assert len(dry_run(kubectl, text)) == len(re.findall("^kind:", text, re.MULTILINE))
 
 
-def test_the_three_passes_of_the_template_go_through_kubectl(
+def test_the_template_is_rendered_three_times_for_the_claim_the_training_and_the_inspector(
     kubectl: Kubectl, tmp_path: Path, workspace: Workspace
 ) -> None:
     assert workspace.run("init", "--template", "kubernetes-jinja", str(tmp_path / "mnist")).code == 0
-    # One word, like the template's parameter: the text after `-c` may follow without a blank.
+    # The template passes `script` to Python as a single argument, so there is no blank between `-c` and the code.
     script = (
         "-cimport json, os; index = json.loads(os.environ['TF_CONFIG'])['task']['index'];"
         " print(index, file=open(os.environ['OUTPUT_DIR'] + '/model', 'w'))"
@@ -55,8 +55,8 @@ def test_the_three_passes_of_the_template_go_through_kubectl(
     assert kubectl("exec", "mnist-inspector", "--", "cat", "/pvcmnt/model") == "0\n"
 
 
-def trio(*, operated: bool) -> str:
-    """Return claims, the Job that fills one, and a TFJob with sidecar containers beside its workers."""
+def storage_download_and_training(*, has_sidecar: bool) -> str:
+    """Return two claims, the Job that fills one, and a TFJob; with `has_sidecar`, each pod has a second container."""
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("data", "model")]
     volumes = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("data", "model")]
     claims = [
@@ -88,7 +88,7 @@ def trio(*, operated: bool) -> str:
         "volumeMounts": mounts,
     }
     beside = {"name": "beside", "image": IMAGE, "command": ["sleep", "3600"]}
-    containers = [main] if operated else [main, beside]
+    containers = [main, beside] if has_sidecar else [main]
     role = {"restartPolicy": "OnFailure", "template": {"spec": {"containers": containers, "volumes": volumes}}}
     tfjob = {
         "apiVersion": "kubeflow.org/v1alpha2",
@@ -101,7 +101,7 @@ def trio(*, operated: bool) -> str:
 
 @pytest.mark.parametrize("kind", ["kubernetes", "tfjob"])
 def test_storage_download_and_training_run_unchanged(workspace: Workspace, kubectl: Kubectl, kind: str) -> None:
-    workspace.write("trio.yaml", trio(operated=kind == "tfjob"))
+    workspace.write("trio.yaml", storage_download_and_training(has_sidecar=kind != "tfjob"))
     answer = workspace.run("train", "trio.yaml", "--on", kind, "-n", kubectl.namespace, seconds=240)
     assert answer.code == 0, answer.out + answer.err
     assert "all answered $(date) as it is" in answer.out

@@ -1,4 +1,7 @@
-"""The contract's tests of stops and kills with all workers as pods of one Job: the end of one pod ends no other."""
+"""Tests of `tests/contract` about stops and kills, repeated with all workers as pods of one indexed Job.
+
+The end of one pod must not end the other pods of the Job.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,12 @@ from drumline.run.event import Exit
 from scaffold.supervised import watch, worker
 from scaffold.testbeds import RUNS_UNTIL_STOPPED, Behavior, EngineTestBed
 
-_OTHERS = {**contract_tests("test_runs"), **module_tests(test_contract)}
-_STOPS = {name: each for name, each in _OTHERS.items() if "killed" in name or "stopped_before_it_runs" in name}
-globals().update({**contract_tests("test_stop"), **_STOPS})
+# pytest collects here all of `contract/test_stop.py`, and the tests of two other modules in which a replica is stopped.
+_OTHER_TESTS = {**contract_tests("test_runs"), **module_tests(test_contract)}
+_OTHER_STOPS = {
+    name: each for name, each in _OTHER_TESTS.items() if "killed" in name or "stopped_before_it_runs" in name
+}
+globals().update({**contract_tests("test_stop"), **_OTHER_STOPS})
 
 
 @pytest.fixture
@@ -29,9 +35,9 @@ def testbed(
     yield from assert_none_left(place, place.describe)
 
 
-def test_ended_replicas_are_not_stopped_and_the_others_are(testbed: KubernetesTestBed, tmp_path: Path) -> None:
-    both = Behavior(until=1, code=3)
-    recorder = watch(testbed, tmp_path, both, both, both)
+def test_a_stopped_replica_does_not_stop_the_others_of_its_job(testbed: KubernetesTestBed, tmp_path: Path) -> None:
+    exits_at_gate = Behavior(until=1, code=3)
+    recorder = watch(testbed, tmp_path, exits_at_gate, exits_at_gate, exits_at_gate)
     recorder.start()
     recorder.until_started()
     recorder.stop(worker(2))

@@ -29,6 +29,7 @@ SPECS = [
     *(text.encode() for _, text, _ in bad_specs.TABLE),
 ]
 DIALECT_FILES = [path.read_bytes() for path in sorted(ROOT.glob("tests/dialects/*"))]
+# Statements that are inserted into templates: endless or huge results, attempts to leave the sandbox, broken syntax.
 STATEMENTS = (
     "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}",
     "{% for a in range(10**12) %}x{% endfor %}",

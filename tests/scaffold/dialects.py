@@ -22,6 +22,7 @@ FILES = Path(__file__).parents[1] / "dialects"
 GUIDE = (FILES / "riseml.yml").read_text()
 TFJOB = (FILES / "tfjob.yaml").read_text()
 TFJOB_V1 = (FILES / "tfjob-v1.yaml").read_text()
+# Claims, a Job that fills one of them, and a TFJob.
 TRIO = f"{(FILES / 'storage.yaml').read_text()}---\n{TFJOB}"
 WORKER = {"template": {"spec": {"containers": [{"name": "tensorflow", "image": "a", "command": ["train"]}]}}}
 ENGINES = ("local", "kubernetes", "jobset", "tfjob")

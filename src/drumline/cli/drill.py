@@ -45,7 +45,7 @@ _CLASSES = ("crash", "lost", "preempted", "hang", "rendezvous")
 @click.option("--net-cut", metavar="REPLICA", help="Cut the network of this replica; needs `network: private`.")
 @click.option("--at-step", type=click.IntRange(min=0), metavar="N", help="When a replica has taken this step.")
 @click.option("--at-start", is_flag=True, help="When its process starts, before the rendezvous.")
-@click.option("--after", type=SECONDS, metavar="TIME", help="This long after all replicas run: 10s.")
+@click.option("--after", type=SECONDS, metavar="TIME", help="This long after the last replica has started: 10s.")
 @click.option("--within", type=SECONDS, metavar="TIME", help="Fail if the first new step takes longer than this.")
 @click.option("--steps-lost", type=click.IntRange(min=0), metavar="N", help="Fail if more steps than this are lost.")
 @PARAMETER_OPTION

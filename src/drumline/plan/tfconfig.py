@@ -248,8 +248,8 @@ def _about_roles(counts: Counter[str], role: str | None, *, is_whole: bool) -> I
     if counts["evaluator"] and role not in ("evaluator", None):
         yield _problem(
             "cluster.evaluator",
-            "belongs in the evaluator's own TF_CONFIG only: if it is listed here, the training counts it as its own"
-            " and waits for it",
+            "belongs in the evaluator's own TF_CONFIG only: if it is listed here, this replica counts it among those"
+            " that train, and waits for it",
             converts=True,
         )
     trainers = counts["chief"] + counts["worker"]

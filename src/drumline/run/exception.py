@@ -23,14 +23,14 @@ _LINKS = ("The above exception was the direct cause", "During handling of the ab
 _NOT_MESSAGE = re.compile(
     r"\d{4}-\d\d-\d\d[T ]\d\d:|[IWEF]\d{4} \d\d:\d\d|\[?(?:INFO|WARNING|ERROR|DEBUG)\b|step \d|\*\*\* "
 )
-_NOT_TRAINING = re.compile(r"(?:\d{4}-\d\d-\d\d[T ][\d:.]+: )?[IWEF]\d{4} \d\d:\d\d|RPC: |\[\[\{\{|\*\*\* | +@ ")
+_LIBRARY_LOG = re.compile(r"(?:\d{4}-\d\d-\d\d[T ][\d:.]+: )?[IWEF]\d{4} \d\d:\d\d|RPC: |\[\[\{\{|\*\*\* | +@ ")
 _UNDERLINE = re.compile(r"[\s^~]*")
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/(?P<package>[^/]+)|/lib/python3[^/]*/(?!.*-packages)|^<frozen |^<string>"
 )
 _OUR_OWN = re.compile(r"/drumline/runtime/(?:fork|warm|warm_fork|keeper|errors)\.py$")
 
-# What TensorFlow prints around the message of an error.
+# Lines that TensorFlow prints around the message of an error; they are not shown.
 _NOISE = re.compile(
     r"Graph execution error:|Detected at node|Node: |Stack trace for op definition|Additional GRPC error information"
     r"|\s*:?(?:UNKNOWN:Error received from peer|\{\"created\")|\s*\[\[\{\{node|\d+ derived errors ignored|\s+\(\d+\) "
@@ -166,7 +166,7 @@ def _shorten_message(message: Iterable[str]) -> list[str]:
 
 def is_noise(line: str) -> bool:
     """Return whether a line is a log message of a library."""
-    return bool(_NOT_TRAINING.match(line) or _NOISE.match(line))
+    return bool(_LIBRARY_LOG.match(line) or _NOISE.match(line))
 
 
 def trim_traceback(chain: Chain) -> list[str]:
@@ -193,7 +193,7 @@ def _trim_frames(frames: Sequence[Frame]) -> list[str]:
     skipped: list[str] = []
     for number, frame in enumerate(frames):
         if number not in kept:
-            skipped.append(frame.package or "your own")
+            skipped.append(frame.package or "your code")
             continue
         shown += [_skipped(skipped)] if skipped else []
         skipped = []

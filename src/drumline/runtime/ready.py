@@ -1,8 +1,8 @@
 """Prepare a pod before its replica starts: `ready.py PARTS PROJECT RUNTIME` unpacks the project and the runtime.
 
-Then it waits until every name in DRUMLINE_PEERS resolves, since a replica that starts earlier may fail; or until
-PARTS/begun exists, since the name of a replica that has ended never resolves again. It runs with any Python 3.6 or
-newer; `ready.sh` does the same in an image without Python or zlib.
+Then it waits until every name in DRUMLINE_PEERS resolves, since a replica that starts earlier may fail. The supervisor
+makes PARTS/begun appear when a replica of the attempt has ended: the name of that replica never resolves again, so the
+wait is over too. It runs with any Python 3.6 or newer; `ready.sh` does the same in an image without Python or zlib.
 """
 
 import glob

@@ -72,7 +72,7 @@ def connect(path: Path, *, waits: bool = True) -> socket.socket | None:
         return None
     if not is_trusted(connection):
         connection.close()
-        raise PermissionError(errno.EPERM, "a process of another user listens there", str(path))
+        raise PermissionError(errno.EPERM, "the socket belongs to a process of another user", str(path))
     return connection
 
 

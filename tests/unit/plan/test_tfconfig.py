@@ -23,8 +23,8 @@ NO_CHIEF = (
     " with ps in its cluster hangs without a message; add a `chief`, or drop `ps`"
 )
 EVALUATOR_LISTED = (
-    "belongs in the evaluator's own TF_CONFIG only: if it is listed here, the training counts it as its own"
-    " and waits for it"
+    "belongs in the evaluator's own TF_CONFIG only: if it is listed here, this replica counts it among those"
+    " that train, and waits for it"
 )
 
 

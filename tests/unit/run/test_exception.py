@@ -65,7 +65,7 @@ def test_calls_that_ran_the_script_are_left_out_and_the_last_calls_stay_if_none_
 def test_a_deep_recursion_keeps_its_first_and_last_calls() -> None:
     shown = trimmed(traceback("RecursionError: too deep", *(f"f{number}" for number in range(1000))))
     assert len(shown) < 20
-    assert [line for line in shown if "calls in" in line] == ["  … 992 calls in your own"]
+    assert [line for line in shown if "calls in" in line] == ["  … 992 calls in your code"]
 
 
 def test_what_led_to_an_exception_comes_before_it() -> None:
@@ -169,7 +169,7 @@ def test_six_lines_of_a_message_are_shown(count: int, is_cut: bool) -> None:
     ("count", "expected"),
     [
         (8, [f"f{number}" for number in range(8)]),
-        (9, ["f0", "f1", "… 1 call in your own", "f3", "f4", "f5", "f6", "f7", "f8"]),
+        (9, ["f0", "f1", "… 1 call in your code", "f3", "f4", "f5", "f6", "f7", "f8"]),
     ],
 )
 def test_eight_calls_of_the_user_are_shown_the_first_two_and_the_last_six(count: int, expected: list[str]) -> None:

@@ -198,4 +198,4 @@ def _clean_owner(owner: PortOwner) -> PortOwner:
 
 def _require(pattern: re.Pattern[str], text: str) -> None:
     if not pattern.fullmatch(text):
-        raise ValueError(f"unexpected text {text[:100]!r}")
+        raise ValueError(f"an answer with the invalid value {text[:100]!r}")

@@ -106,7 +106,7 @@ def _parse(line: bytes, limits: Limits) -> dict[str, Any]:
         raise ValueError("text that is not ASCII")
     message = load_json(line, most_values=limits.values, signed=limits.files, names=limits.files)
     if not isinstance(message, dict) or not isinstance(message.get("do"), str):
-        raise ValueError("a frame without a message")
+        raise ValueError("a frame that is no JSON object with a `do`")
     if type(message.get("id", 0)) is not int:
-        raise ValueError("an answer without a number")
+        raise ValueError("a frame with an `id` that is not a whole number")
     return message

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 Answer = dict[str, Any]
 Write = Callable[[dict[str, Any], bytes], None]
 
-_SILENCE_SECONDS = 3600.0  # unless an open run sets another limit: a large project takes long to read
+# The limit until `open` sets that of a run. It is long: the other side may read a large project between two requests.
+_SILENCE_SECONDS = 3600.0
 HOST_VERBS: Mapping[str, Callable[[Mapping[str, Any]], Answer]] = {
     "facts": probe.facts,
     "packages": probe.packages,

@@ -85,7 +85,8 @@ def _about_output(plan: Plan) -> Iterator[str]:
 def _after_a_restart(plan: Plan) -> str:
     if not plan.restart.is_allowed:
         return ""
-    return f"; after a restart only {plan.chief} finds its checkpoints, and the others start over unless it sends them"
+    begin = "the others begin anew unless the script sends them the state"
+    return f"; after a restart only {plan.chief} finds its checkpoints, and {begin}"
 
 
 def _about_data(plan: Plan) -> Iterator[str]:

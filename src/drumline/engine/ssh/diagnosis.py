@@ -137,8 +137,8 @@ def check_ports(taken: Mapping[str, Sequence[int]], troubles: Mapping[str, Seque
     failures = [f"from {name} to {trouble}" for name, several in troubles.items() for trouble in several]
     if failures:
         hint = (
-            "let them pass between the hosts, or give each a `port` that passes; if that is not where its peers find"
-            " it, give it an `address`"
+            "let these ports pass in the firewall between the hosts, or give each a `port` that passes; if an address"
+            " is wrong, give that host an `address` at which the others reach it"
         )
         failed = f"{count(len(failures), 'connection')} of {tried} failed"
         return DoctorCheck("ports", MISSING, f"{failed}: {_some(failures)}", hint)

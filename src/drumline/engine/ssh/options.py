@@ -133,7 +133,7 @@ def _about_hosts(options: SshOptions, path: At) -> Iterator[SpecProblem]:
             if place in places:
                 words = host.address if host.port is None else f"{host.address}:{host.port}"
                 remedy = "give each a `port` of its own" if host.port is None else "give it another `port`"
-                yield SpecProblem(at, f"peers would look for it at {words}, as for `{places[place]}`; {remedy}")
+                yield SpecProblem(at, f"{words} is already the address of `{places[place]}`; {remedy}")
             places.setdefault(place, host.host)
         names.add(host.host)
 

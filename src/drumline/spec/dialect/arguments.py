@@ -1,4 +1,7 @@
-"""Make one command for all replicas of a role; the shell fills in the index and the addresses of replicas."""
+"""Make one command for all replicas of a role from the commands of the single replicas in rendered objects.
+
+Where these differ, the shell fills in the index of the replica, or addresses of replicas.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ def _common(several: Sequence[str], role: str) -> str:
     if len(own) == 1:
         return own.pop()
     zeros = [match.start() for match in re.finditer(r"(?<![0-9])0(?![0-9])", several[0])]
-    for chosen in (zeros, *([zero] for zero in zeros)):
+    for chosen in (zeros, *([zero] for zero in zeros)):  # which zeros of replica 0 are its index: all, or one
         ends = (*chosen, len(several[0]))
         parts = [several[0][begin:end] for begin, end in zip((0, *(zero + 1 for zero in chosen)), ends, strict=True)]
         if all(word == str(index).join(parts) for index, word in enumerate(several)):

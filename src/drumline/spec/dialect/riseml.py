@@ -148,7 +148,7 @@ class _Translation:
                 self.location(*path, "master"), "there is exactly one master; the others are workers"
             )
         worker = distributed.worker or Members()
-        note = "They include the master: it is worker.0, which acts as the chief."
+        note = "The workers include the master: it is worker.0, which acts as the chief."
         self.draft.put(("roles", "worker", "replicas"), worker.count, self.location(*path, "worker"), note)
         self.role("worker", distributed.worker)
         if distributed.master and distributed.master.resources:

@@ -282,7 +282,7 @@ class _Translation:
                 raise clean.error(f"expected one of All, Running, None, got `{clean.text()}`")
             draft.warn(
                 clean.location,
-                "is not carried over: no replica runs on when a run is over, and all logs are kept in its folder",
+                "is not carried over: no replica is left running after a run, and its folder keeps all logs",
             )
         if ttl := policy("ttlSecondsAfterFinished"):
             draft.warn(

@@ -59,23 +59,23 @@ def server(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> S
     return made
 
 
-def claims() -> ClusterOutput:
+def cluster_output() -> ClusterOutput:
     return ClusterOutput(cast("RunOutput", type("RunOutput", (), {"plan": PLAN})()))
 
 
 @pytest.mark.parametrize("server", [claim_of(names.base(PLAN))], indirect=True)
 def test_a_claim_of_the_run_is_deleted_by_its_uid(server: Server) -> None:
-    (found,) = claims().volumes()
+    (found,) = cluster_output().volumes()
     assert "1Gi" in found.words
     assert found.words.isprintable()
-    claims().remove([NAME])
+    cluster_output().remove([NAME])
     assert server.asked == [(f"PersistentVolumeClaim/{NAME}", "u1")]
 
 
 @pytest.mark.parametrize("server", [claim_of("another-run"), claim_of(""), None], indirect=True)
 def test_a_claim_of_another_user_with_the_same_name_is_neither_shown_nor_deleted(server: Server) -> None:
-    assert claims().volumes() == []
-    claims().remove([NAME])
+    assert cluster_output().volumes() == []
+    cluster_output().remove([NAME])
     assert server.asked == []
 
 

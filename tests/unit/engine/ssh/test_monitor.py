@@ -40,7 +40,7 @@ class Watched:
         self.silent: list[HostSilent] = []
 
     def sleep(self, seconds: float) -> None:
-        """Let this time pass, and check the host only after it."""
+        """Let time pass without checks, as while this machine is suspended, and then check the host once."""
         self.moment += seconds
         for found in self.monitor.check(self.moment):
             (self.lost if isinstance(found, HostLost) else self.silent).append(found)  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ def test_a_host_that_answers_but_does_not_report_the_end_of_a_killed_replica_is_
     watched.connection.is_up = True
     (kept,) = watched.replicas
     kept.kill_at = watched.moment
-    watched.pass_time(LOST_SECONDS + 59)
+    watched.pass_time(LOST_SECONDS + 59)  # a connected host has one minute more to report the end
     assert not watched.is_lost()
     watched.pass_time(2)
     assert watched.is_lost()

@@ -296,7 +296,7 @@ def test_a_repeated_key_is_reported_with_both_lines() -> None:
 def test_the_converted_example_has_comments_on_decisions_and_differences() -> None:
     text = converted(GUIDE)
     assert text.startswith("# Made by `drumline convert` from file.yml, which was written for RiseML.\n# Differences")
-    assert "    # They include the master: it is worker.0, which acts as the chief.\n    replicas: 3" in text
+    assert "    # The workers include the master: it is worker.0, which acts as the chief.\n    replicas: 3" in text
     assert "  num-layers: null\n" in text
 
 
