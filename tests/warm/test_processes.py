@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from drumline.engine.local.warm.client import warm_folder
-from drumline.engine.local.warm.pool import list_warm_processes
+from drumline.engine.local.warm.pool import list_warm_processes, stop_warm_processes
 from drumline.engine.warm import WarmProcess
 from drumline.plan.types import ReplicaId
 from drumline.run.event import ReplicaStarted
@@ -57,6 +57,15 @@ def only(workspace: Workspace) -> WarmProcess:
 
 def go(workspace: Workspace, code: int = 0) -> None:
     workspace.write("go.part", str(code)).rename(workspace.project / "go")
+
+
+def test_a_warm_process_is_stopped_by_another_path_of_its_folder(workspace: Workspace, tmp_path: Path) -> None:
+    start(workspace)
+    pid = only(workspace).pid
+    (tmp_path / "link").symlink_to(workspace.home)
+    assert stop_warm_processes(tmp_path / "link") == 1
+    assert not is_alive(pid)
+    go(workspace)
 
 
 def test_a_killed_warm_process_ends_no_replica_and_loses_no_exit_status(workspace: Workspace) -> None:

@@ -92,9 +92,10 @@ def _ask(connection: socket.socket, action: str, folder: Path) -> dict[str, Any]
 def _read_preparing(folder: Path, pid: int) -> WarmProcess | None:
     """Read a warm process that is still importing from its command line; None if it has not started yet."""
     words = _words(pid)
-    if str(folder) not in words:
+    at = _folder_index(words, folder)
+    if at is None:
         return None
-    framework, _, *modules = words[words.index(str(folder)) + 1 :]
+    framework, _, *modules = words[at + 1 :]
     began, memory = time.time(), proportional_bytes(pid)
     with suppress(OSError):
         began = Path(f"/proc/{pid}").stat().st_mtime
@@ -108,6 +109,11 @@ def _words(pid: int) -> list[str]:
     return []
 
 
+def _folder_index(words: Sequence[str], folder: Path) -> int | None:
+    """Return which word of a command line names this folder, by its key: the path may lead through another link."""
+    return next((number for number, word in enumerate(words) if word.endswith(f"/{folder.name}")), None)
+
+
 def _end(folder: Path) -> bool:
     """Stop the warm process of a folder: by a request, or by KILL if it does not answer; return whether there was one.
 
@@ -119,7 +125,7 @@ def _end(folder: Path) -> bool:
             if connection is None:
                 return False
             pid = peer_of(connection).pid
-            if str(folder) in _words(pid):
+            if _folder_index(_words(pid), folder) is not None:
                 return _end_process(connection, pid, folder)
             if pid == os.getpid():
                 return False
