@@ -59,7 +59,7 @@ test: $(READY) ## All checks, and all tests that need no cluster
 	scripts/environment tensorflow tensorboard torch jax
 	scripts/environment --example estimator
 	scripts/pythons --wheels
-	$(BIN)/python -m pytest -n 4 --maxschedchunk 1
+	$(BIN)/python -m pytest -n 6 --maxschedchunk 1
 
 test-cluster: $(READY) ## Tests on a real Kubernetes: the one that KUBECONFIG names, else one that is brought up for them
 	scripts/environment tensorflow
